@@ -33,6 +33,9 @@ READ = "SELECT coalesce(sum(seq_tup_read + idx_tup_fetch), 0)::bigint FROM pg_st
 AT_WORK = """SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type IN ('client backend', 'parallel worker')"""
 STATE = "SELECT verified_at, exported_xid::text::bigint, rows, difference IS NOT NULL FROM queue_message_export WHERE partition = %s"
+ASIDE = """SELECT rows, difference IS NOT NULL,
+        (SELECT coalesce(jsonb_object_agg(place, one -> 'code'), '{}') FROM jsonb_each(aside) AS a (place, one))
+    FROM queue_message_export WHERE partition = 'queue_message_dead'"""
 HOLDS = """SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xmin IS NOT NULL AND backend_type = 'client backend'"""
 Verify = Callable[..., dict[str, Compared]]
@@ -104,29 +107,69 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
     return found
 
 
-def test_dead_messages_that_differ_leave_older_ones_verified(
-    lake: Lake, database: Database, verified: Verify, sql: Sql, archived: Archived
-) -> None:
-    """Retention goes on with those; the next run looks from there on, and once it is mended it forgets."""
-    archived({"result": "failed"}, {"result": "rejected"})
-    export(lake, database)
-    verified()
-    [(at, mark, *_)] = sql(STATE, DEAD)
-    [(xid, seq)] = archived({"result": "failed"})
+def test_dead_messages_that_differ_are_put_aside(lake: Lake, database: Database, verified: Verify, sql: Sql, archived: Archived) -> None:
+    """Also one of several of a transaction: retention goes on with the others, whatever comes later, and once it is mended it forgets."""
+    [_, (xid, seq), *_] = archived(*({"result": "failed"} for _ in range(3)))
     held: Rows = []
-    export(lake, database, lambda found: held.extend(found) or [])  # type: ignore[func-returns-value]
+    export(lake, database, lambda found: held.append(found.pop(1)) or found)  # type: ignore[func-returns-value]
 
-    for _ in range(2):
-        found = verified()[DEAD]
-        assert ("differs", (Difference("missing", xid, seq),)) == (found.state, found.findings)
-        assert [(at, mark, 2, True)] == sql(STATE, DEAD)
-    assert [(2,)] == sql("SELECT queue_message_delete_dead(now(), true)")
-    archived({"result": "failed"})
+    for new in (0, 4):
+        archived(*({"result": "failed"} for _ in range(new)))
+        export(lake, database)
+        for _ in range(2):
+            found = verified()[DEAD]
+            assert ("differs", (Difference("missing", xid, seq),)) == (found.state, found.findings)
+            assert [(3 + new, True, {f"{xid}/{seq}": "missing"})] == sql(ASIDE)
+        assert [(new or 2,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+    archived({"result": "rejected"})
     export(lake, database, lambda found: [*held, *found])
 
     mended = verified()[DEAD]
     assert ("verified", 2) == (mended.state, mended.rows)
-    assert [(4, False)] == [row[2:] for row in sql(STATE, DEAD)]
+    assert [(8, False, {})] == sql(ASIDE)
+    assert [(2,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+
+
+@pytest.mark.parametrize("kind", ["missing", "different", "doubled", "infinite", "foreign"])
+def test_however_a_dead_message_differs_retention_keeps_it_alone(
+    lake: Lake, database: Database, verified: Verify, sql: Sql, archived: Archived, kind: str
+) -> None:
+    """A row that no lake can hold, and one of another cluster's dump, as well."""
+    bad = {"result": "failed", "seq": 77, **({"archived_xid": FUTURE["archived_xid"]} if kind == "foreign" else {})}
+    archived({"result": "failed"}, bad, {"result": "failed"})
+
+    def spoil(found: Rows) -> Rows:
+        [one] = [row for row in found if row["seq"] == 77]
+        others = [row for row in found if row["seq"] != 77]
+        return others + {"different": [{**one, "error_detail": "x"}], "doubled": [one, one]}.get(kind, [])
+
+    export(lake, database, spoil, foreign=True)
+    if kind == "infinite":
+        sql("SET session_replication_role = replica; UPDATE queue_message_dead SET archived_at = '-infinity' WHERE seq = 77")
+    for _ in range(2):
+        assert "differs" == verified()[DEAD].state
+    archived({"result": "failed"})
+    export(lake, database)
+    verified()
+
+    assert [(3,), (0,)] == [sql("SELECT queue_message_delete_dead(now(), true)")[0] for _ in range(2)]
+    assert [(77,)] == sql("SELECT seq FROM queue_message_dead")
+
+
+def test_where_more_dead_messages_differ_than_are_named_later_ones_wait(
+    lake: Lake, database: Database, verified: Verify, sql: Sql, archived: Archived
+) -> None:
+    """Which they are nobody knows, so the mark stays below them."""
+    archived({"result": "failed"})
+    export(lake, database)
+    verified()
+    archived(*({"result": "failed"} for _ in range(25)))
+    export(lake, database, lambda _found: [])
+
+    assert [20, 20] == [len(verified()[DEAD].findings) for _ in range(2)]
+    assert [(1, True, {})] == sql(ASIDE)
+    assert [(1,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+    assert [(25,)] == sql("SELECT count(*) FROM queue_message_dead")
 
 
 def test_dead_messages_are_compared_from_the_beginning_where_nothing_holds(
@@ -157,7 +200,8 @@ def test_dead_messages_of_another_clusters_dump_are_compared_each_time(
     [(xid, seq)] = archived({"result": "failed", "archived_xid": position})
 
     assert (Difference("missing", xid, seq),) == verified()[DEAD].findings
-    assert [(0,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+    assert [(2,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+    assert [(str(xid), seq)] == sql("SELECT xid::text, seq FROM queue_message_dead")
 
 
 def test_days_that_another_checksum_verified_are_compared_once_more(

@@ -16,6 +16,9 @@ ROWS = 250_000
 _PLANNED = 500_000
 """Rows whose transactions one statement looks at, so that its snapshot is short; a multiple of STEP."""
 
+_APART = 1 << 31
+"""By so many parts of `seq` a row is alone: the next one of its transaction in the same part is two billion messages later."""
+
 
 @dataclass(frozen=True)
 class ComparisonPlan:
@@ -33,6 +36,11 @@ class ComparisonPlan:
         found = [PartitionRange(partition, cut, _within(files, cut)) for cut in self._cuts(partition, start)]
         beyond = _within(files, RowRange(self.below, END))
         return [*found, PartitionRange.of_foreign(partition, beyond)] if beyond or self._has_foreign else found
+
+    def row(self, partition: ArchivePartition, transaction: int, seq: int) -> PartitionRange:
+        """A row by itself."""
+        cut = RowRange(transaction, transaction + 1, seq % _APART, _APART)
+        return PartitionRange(partition, cut, _within([file for file in self.files if partition.touches(file.day)], cut))
 
     @cached_property
     def _has_foreign(self) -> bool:

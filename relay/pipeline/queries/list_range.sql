@@ -1,5 +1,5 @@
--- The rows of a range with their digests; which rows is said in sum_range.
-SELECT xid::text, seq, @digest@
+-- The rows of a range with their digests, and the transactions that archived them; which rows is said in sum_range.
+SELECT xid::text, seq, @digest@, archived_xid::text
 FROM @schema@.queue_message_archive
 WHERE result = ANY(%(results)s) AND archived_at >= %(since)s AND archived_at <= %(last)s
     AND archived_xid >= greatest(%(low)s::text::xid8, CASE WHEN %(foreign)s THEN pg_snapshot_xmax(pg_current_snapshot()) END)

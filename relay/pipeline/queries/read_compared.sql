@@ -1,3 +1,3 @@
 -- What the last comparison of a partition said.
-SELECT verified_at IS NOT NULL, exported_xid::text::bigint, rows, checksum, lake, form
+SELECT verified_at IS NOT NULL, exported_xid::text::bigint, rows, checksum, lake, form, aside
 FROM @schema@.queue_message_export WHERE partition = %(partition)s

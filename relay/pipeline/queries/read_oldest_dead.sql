@@ -1,10 +1,14 @@
--- When the oldest dead message was archived among those from a transaction on that an export has seen, in microseconds since 1970: the end of
--- the year 9999 where there is none, null where that is a time that no lake has. The index on archived_xid finds them, not the one on times.
+-- When the oldest dead message was archived among those that were put aside and those from a transaction on that an export has seen, in
+-- microseconds since 1970: the end of the year 9999 where there is none, null where that is a time that no lake has. The index on archived_xid
+-- finds them, not the one on times.
 WITH found AS MATERIALIZED (
     SELECT archived_at FROM @schema@.queue_message_dead
     WHERE archived_xid >= %(mark)s::text::xid8 AND archived_xid < %(below)s::text::xid8
     UNION ALL
     SELECT archived_at FROM @schema@.queue_message_dead WHERE archived_xid >= pg_snapshot_xmax(pg_current_snapshot())
+    UNION ALL
+    SELECT archived_at FROM @schema@.queue_message_dead
+    WHERE archived_xid = ANY(%(aside)s::text[]::xid8[])
 )
 SELECT CASE WHEN oldest IS NULL THEN 253402300799999999
             WHEN oldest BETWEEN '0001-01-01 00:00:00+00' AND '9999-12-31 23:59:59.999999+00' THEN (extract(epoch FROM oldest) * 1000000)::bigint END

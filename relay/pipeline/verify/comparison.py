@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, NamedTuple
@@ -35,15 +35,21 @@ _LISTED = 20_000
 """Rows that are looked at together where sums differ."""
 _Digests = Counter[tuple[int, int, int]]
 """xid, seq and digest of rows."""
+_Archived = Mapping[tuple[int, int], int]
+"""Of rows by xid and seq: the transaction that archived them."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One row that is not the same on both sides: `missing` in the lake, `extra` there, or `different`."""
+    """One row that is not the same on both sides: `missing` in the lake, `extra` there, or `different`.
+
+    `archived_xid` is the transaction that archived it, as PostgreSQL has it; None where PostgreSQL has no such row.
+    """
 
     kind: str
     xid: int
     seq: int
+    archived_xid: int | None = field(default=None, compare=False)
 
 
 class RangeComparison(NamedTuple):
@@ -146,23 +152,27 @@ class _Sides:
     def _findings(self, one: PartitionRange, rows: int, *, limited: bool) -> list[Difference]:
         findings = list[Difference]()
         for part in one.divided(-(-rows // _LISTED)):
-            ours, theirs = self._digests(part, limited=limited)
-            kept = {(xid, seq) for xid, seq, _ in ours} if one.partition.name == DEAD else None
-            findings += [found for found in _differing(ours, theirs) if not _is_deleted(found, kept)]
+            ours, theirs, archived = self._digests(part, limited=limited)
+            findings += [
+                replace(found, archived_xid=archived.get((found.xid, found.seq)))
+                for found in _differing(ours, theirs)
+                if one.partition.name != DEAD or not _is_deleted(found, archived)
+            ]
             if len(findings) >= FINDINGS:
                 break
         return findings[:FINDINGS]
 
-    def _digests(self, one: PartitionRange, *, limited: bool) -> tuple[_Digests, _Digests]:
-        """The rows, here and there."""
+    def _digests(self, one: PartitionRange, *, limited: bool) -> tuple[_Digests, _Digests, _Archived]:
+        """The rows, here and there, and which transaction has archived those that are here."""
         found = self._rows("list_range", one, limited=limited)
-        ours: _Digests = Counter((int(xid), seq, digest) for xid, seq, digest in found)
+        ours: _Digests = Counter((int(xid), seq, digest) for xid, seq, digest, _ in found)
+        archived = {(int(xid), seq): int(archived_xid) for xid, seq, _, archived_xid in found}
         there = one.beyond(self._rows("sum_range", one, limited=limited)[0][2]) if one.foreign else one
         theirs: _Digests = Counter()
         for batch in self._batches(there):
             identities = (batch.column(name).to_pylist() for name in ("xid", "seq"))
             theirs.update(zip(*identities, digests(batch, self.job.columns), strict=True))
-        return ours, theirs
+        return ours, theirs, archived
 
     def _batches(self, one: PartitionRange) -> Iterator[pa.RecordBatch]:
         return lake_rows.batches(self.job.place, one, [column.name for column in self.job.columns])
@@ -199,9 +209,9 @@ def _cancelled(connection: Connection[Any]) -> Iterator[None]:
         raise
 
 
-def _is_deleted(found: Difference, kept: Collection[tuple[int, int]] | None) -> bool:
-    """Whether retention has deleted the row, where that may be; a second one of a row that PostgreSQL still has it has not."""
-    return found.kind == "extra" and kept is not None and (found.xid, found.seq) not in kept
+def _is_deleted(found: Difference, kept: Collection[tuple[int, int]]) -> bool:
+    """Whether retention has deleted a dead message; a second one of a row that PostgreSQL still has it has not."""
+    return found.kind == "extra" and (found.xid, found.seq) not in kept
 
 
 def _differing(ours: _Digests, theirs: _Digests) -> list[Difference]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relay.errors import LakeError
 from relay.pipeline.lake import added_columns, epoch, witness
@@ -21,7 +23,7 @@ from relay.pipeline.source.partitions import DEAD, ArchivePartition, PartitionRa
 from relay.pipeline.spark.items import Carrier
 from relay.pipeline.text import many
 from relay.pipeline.verify.checksum import FORM, NO_FORM, Sum, total
-from relay.pipeline.verify.comparison import Comparison, Difference, RangeComparison, difference, together
+from relay.pipeline.verify.comparison import FINDINGS, Comparison, Difference, RangeComparison, difference, together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 _WRONG = ("differs", "damaged")
 _AT_ONCE = 64
 """Ranges that are planned and compared before anything is said of them."""
+_ASIDE = 100
+"""Dead messages that are put aside at most: each is compared again in each run."""
 
 Progress = Callable[[str], None]
 
@@ -121,6 +125,13 @@ class _Known(NamedTuple):
     checksum: int = 0
     lake: str = ""
     form: int = FORM
+    aside: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """What was put aside, each as the transaction that archived it and its `seq`; above the mark it is compared with the others."""
+        found = ((one["archived_xid"], int(place.partition("/")[2])) for place, one in self.aside.items())
+        return sorted(place for place in found if place[0] < self.below)
 
 
 class _Task(NamedTuple):
@@ -182,14 +193,16 @@ class _Verifier:
         return Compared(name, "damaged", 0, "0", 0, "0", self._below, words)
 
     def _dead(self) -> _Task:
-        """Dead messages stay for as long as they are kept: those that were verified before are not read again."""
+        """Dead messages stay for as long as they are kept: those that were verified before are not read again, those put aside are."""
         rows = self._database.fetch("read_compared", {"partition": DEAD})
         known = next((_Known(*row) for row in rows), _Known())
         known = known if self._holds(known) and known.below <= self._below else _Known()
-        (oldest,) = self._database.one("read_oldest_dead", {"mark": str(known.below), "below": str(self._below)})
+        values = {"mark": str(known.below), "below": str(self._below), "aside": [str(xid) for xid, _ in known.places]}
+        (oldest,) = self._database.one("read_oldest_dead", values)
         partition = ArchivePartition.of_dead(oldest)
+        aside = [self._plan.row(partition, *place) for place in known.places]
         lost = any(partition.touches(witness.day_of(name)) for name in self._damage)
-        return _Task(partition, [] if lost else self._plan.ranges(partition, known.below), known)
+        return _Task(partition, [] if lost else [*aside, *self._plan.ranges(partition, known.below)], known)
 
     def _holds(self, known: _Known) -> bool:
         """Whether an earlier verification still says something: one of this lake, by the same checksum."""
@@ -215,13 +228,13 @@ class _Verifier:
         return self._compared(name, state, found)
 
     def _of_dead(self, task: _Task, every: Sequence[RangeComparison]) -> Compared:
-        """Dead messages: those below the first range that differs are verified, unless what came with a dump differs."""
+        """Dead messages: what differs is put aside, and the others are verified."""
         found = together(every)
         pairs = list(zip(task.ranges, every, strict=True))
-        border = min((one.cut.low for one, what in pairs if what.differs), default=self._below)
-        below = total(what.ours for one, what in pairs if one.cut.low < border and not one.foreign)
+        aside, border = _put_aside(pairs, self._below)
+        new = total(what.ours for one, what in pairs if task.known.below <= one.cut.low < border and not one.foreign)
         known = Sum(task.known.rows, int(task.known.checksum))
-        self._record(DEAD, found, total([known, below]), border, verified=border > 0)
+        self._record(DEAD, found, total([known, new]), border, verified=border > 0, aside=aside)
         if found.ours.rows == found.theirs.rows == 0 < task.known.below:
             return self._unchanged(task)
         return self._compared(DEAD, "differs" if found.differs else "verified", found)
@@ -230,10 +243,13 @@ class _Verifier:
         """The last transaction that archived something there, 0 for none."""
         return next((xid for (xid,) in self._database.fetch("read_newest_archived", partition.values())), 0)
 
-    def _record(self, name: str, found: RangeComparison, rows: Sum, below: int, *, verified: bool) -> None:
+    def _record(
+        self, name: str, found: RangeComparison, rows: Sum, below: int, *, verified: bool, aside: Mapping[str, object] | None = None
+    ) -> None:
         values = {
             "partition": name, "rows": rows.rows, "checksum": rows.checksum, "below": str(below), "verified": verified,
             "difference": difference(found) if found.differs else None, "lake": self._lake_id, "form": self._form,
+            "aside": json.dumps(aside or {}),
         }  # fmt: skip
         self._database.fetch("record_comparison", values)
 
@@ -241,6 +257,19 @@ class _Verifier:
         sums = (found.ours.rows, str(found.ours.checksum), found.theirs.rows, str(found.theirs.checksum))
         words = difference(found) if found.differs else None
         return Compared(name, state, *sums, self._below, words, found.findings)
+
+
+def _put_aside(pairs: Iterable[tuple[PartitionRange, RangeComparison]], below: int) -> tuple[dict[str, object], int]:
+    """Dead messages that differ, by place with the code of the difference, and up to which transaction the others are verified.
+
+    That is the first range of which more rows differ than are named: which those are nobody knows.
+    """
+    aside: dict[str, object] = {}
+    for one, what in sorted(pairs, key=lambda pair: pair[0].cut.low):
+        if len(what.findings) >= FINDINGS or len(aside) + len(what.findings) > _ASIDE:
+            return aside, one.cut.low
+        aside |= {f"{row.xid}/{row.seq}": {"code": row.kind, "archived_xid": row.archived_xid} for row in what.findings}
+    return aside, below
 
 
 def _grouped(tasks: Iterable[_Task]) -> Iterator[list[_Task]]:
