@@ -164,6 +164,50 @@ def test_files_that_are_all_gone_are_counted(filled: Lake, database: Database, s
     assert ["unverified", "unverified"] == [retain(sql, day) for day in (FIRST, SECOND)]
 
 
+def forget(lake: Lake, day: str) -> None:
+    """Take the rows of a day off the table, as somebody may by hand, in the lake's own log."""
+    lake.opened(TABLE).delete(f"day = '{day}'")
+
+
+@pytest.mark.parametrize("before", ["unregistered", "another lake", "compared"])
+def test_dead_messages_of_dropped_days_are_guarded_in_each_lake(
+    lake: Lake, database: Database, archived: Archived, sql: Sql, before: str
+) -> None:
+    """Also where PostgreSQL had dropped their day before this lake began, so that nobody has ever compared it with the lake."""
+    archived({}, {"result": "failed"})
+    if before != "unregistered":
+        first = lake if before == "compared" else Lake(f"{lake.place.url}-before")
+        export(first, database)
+        look(first, database)
+    archived({"archived_at": NOON + timedelta(days=1), "result": "failed"})
+    assert "dropped" == sql("SELECT (queue_message_drop_day(%s, false)).action", FIRST)[0][0]
+    export(lake, database)
+    sql("SELECT queue_message_config_set('export_registered', 'true')")
+    assert (0, True) == (look(lake, database).exit_code, sql("SELECT seen FROM queue_message_lake")[0][0])
+    forget(lake, "2024-05-01")
+    found = look(lake, database)
+
+    assert [(0,)] == sql("SELECT queue_message_delete_dead(now(), true)")
+    assert [FIRST] == [one.partition for one in found.differing if one.state == "damaged"]
+
+
+def test_a_day_that_was_only_seen_counts_as_neither_compared_nor_verified(
+    lake: Lake, database: Database, archived: Archived, sql: Sql
+) -> None:
+    """For the report, PostgreSQL's view and retention; and a lake that comes after knows nothing of it."""
+    archived({}, {"result": "failed"})
+    export(lake, database)
+    witness.run(lake, database, lambda _line: None)
+
+    assert [(FIRST, 2)] == sql("SELECT partition, lake_rows FROM queue_message_export")
+    assert [(None,)] == database.fetch("read_last_comparison")
+    verdicts = {name: (verdict, rows) for name, _, verdict, rows, *_ in database.fetch("list_verdicts", {"schema": "public", "now": None})}
+    assert ("unverified", None) == verdicts[FIRST]
+    assert "unverified" == retain(sql)
+    database.fetch("follow_lake", {"lake": "another"})
+    assert [(None,)] == sql("SELECT lake_rows FROM queue_message_export")
+
+
 def test_a_changed_byte_is_found_when_the_files_turn_comes(filled: Lake, database: Database, sql: Sql) -> None:
     """Wherever it changes a row: the size is as before, so only reading tells; and the file is read until it is mended."""
     path = file_of(filled)

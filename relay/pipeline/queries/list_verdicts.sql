@@ -12,7 +12,7 @@ FROM (
         UNION SELECT e.partition FROM @schema@.queue_message_export e JOIN @schema@.queue_message_lake l ON e.lake = l.lake OR e.damage IS NOT NULL
         UNION SELECT 'queue_message_dead'
     ) AS names (name)
-) AS p LEFT JOIN @schema@.queue_message_export e ON e.partition = p.name
+) AS p LEFT JOIN @schema@.queue_message_export e ON e.partition = p.name AND (e.lake IS NOT NULL OR e.damage IS NOT NULL)
 CROSS JOIN @schema@.queue_message_lake l
 WHERE p.day IS NULL OR p.day <= (coalesce(%(now)s, now()) AT TIME ZONE 'UTC')::date
 ORDER BY p.name
