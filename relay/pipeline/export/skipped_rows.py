@@ -43,6 +43,6 @@ def find(database: Database, columns: Sequence[ArchiveColumn], low: int, high: i
     """Rows of the transactions from `low` to below `high` that no lake can hold; errors as `Database.fetch`."""
     statement = database.statement("list_left_out").replace(b"@fault@", fault(columns).as_string(None).replace("%", "%%").encode())
     values = {"low": str(low), "high": None if high is None else str(high), "most": NAMED}
-    with database.connection() as connection:
+    with database.limited(database.snapshot_seconds) as connection:
         found = connection.execute(statement, values).fetchall()
     return SkippedRange(found[0][3] if found else 0, tuple(SkippedRows(int(xid), seq, code) for xid, seq, code, _ in found))

@@ -36,6 +36,8 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.InvalidSchemaName: _OUTDATED,
     errors.InsufficientPrivilege: "The pipeline's login lacks a permission: let the schema's owner run `relay grant {role} LOGIN`",
     errors.ReadOnlySqlTransaction: "PostgreSQL is read-only: point RELAY_PIPELINE_DATABASE_URL to the primary for this job",
+    errors.QueryCanceled: "PostgreSQL ended a statement, as one that takes longer than RELAY_PIPELINE_SNAPSHOT_SECONDS: see "
+    "what holds it up, or set more",
     errors.LockNotAvailable: "Another session holds a lock that this job needs: run it again later",
 }
 _ETL = "etl"
@@ -52,7 +54,7 @@ class Database:
         conninfo: a URL or conninfo of libpq; empty leaves everything to `PG*`.
         schema: where the queue's tables live.
         connections: how many a job's tasks have open at a time, whatever their number; this one is apart.
-        snapshot_seconds: how long a verification's statement may see what it saw at its beginning, and so hold up the queue's clean-up.
+        snapshot_seconds: how long a statement may see what it saw at its beginning, and so hold up the queue's clean-up.
         replica: conninfo of a standby that rows are read from.
     """
 
@@ -62,7 +64,7 @@ class Database:
         self.schema = schema
         self.connections = connections
         self.snapshot_seconds = snapshot_seconds
-        self.replica = None if replica is None else Database(replica, schema=schema)
+        self.replica = None if replica is None else Database(replica, schema=schema, snapshot_seconds=snapshot_seconds)
         self._conninfo = conninfo
         self._connection: psycopg.Connection[Any] | None = None
 
@@ -71,9 +73,9 @@ class Database:
 
         Raises:
             UnreachableError: PostgreSQL does not answer.
-            PipelineError: it refused the statement.
+            PipelineError: it refused the statement, or could not carry it out within `snapshot_seconds`.
         """
-        with self.connection(role=_ROLES.get(name, _ETL)) as connection:
+        with self.limited(self.snapshot_seconds, role=_ROLES.get(name, _ETL)) as connection:
             cursor = connection.execute(self.statement(name), values)
             return cursor.fetchall() if cursor.description else []
 
@@ -81,6 +83,16 @@ class Database:
         """The only row of the statement `queries/<name>.sql`; errors as `fetch`."""
         [row] = self.fetch(name, values)
         return row
+
+    @contextmanager
+    def limited(self, seconds: float, *, role: str = _ETL) -> Iterator[psycopg.Connection[Any]]:
+        """As `connection`, in a transaction of which each statement is ended after so many seconds; 0 for no limit.
+
+        Behind a PgBouncer in transaction mode no setting would last for longer.
+        """
+        with self.connection(role=role) as connection, connection.transaction():
+            connection.execute(self.statement("limit_statement"), {"milliseconds": int(seconds * 1000)})
+            yield connection
 
     @contextmanager
     def connection(self, *, role: str = _ETL) -> Iterator[psycopg.Connection[Any]]:

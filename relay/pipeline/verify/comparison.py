@@ -184,18 +184,13 @@ class _Sides:
     def _rows(self, name: str, one: PartitionRange, *, limited: bool = True) -> list[tuple[Any, ...]]:
         """A statement of the range's, with the digest's expression in its place; its snapshot ends with it, or when it takes too long."""
         statement = self.database.statement(name).replace(b"@digest@", self._digest)
-        limit = {"milliseconds": int(self.job.seconds * 1000) if limited else 0}
         begin = time.monotonic()
         try:
-            with self.database.connection() as connection, connection.transaction():
-                connection.execute(self.database.statement("limit_statement"), limit)
+            with self.database.limited(self.job.seconds if limited else 0) as connection:
                 return connection.execute(statement, one.values()).fetchall()
         except PipelineError as error:
             if isinstance(error.__cause__, errors.QueryCanceled) and limited and time.monotonic() - begin >= self.job.seconds:
-                raise _TooLongError(
-                    f"PostgreSQL could not read a range of {one.partition.name} within RELAY_PIPELINE_SNAPSHOT_SECONDS:"
-                    " see what holds it up, or set more."
-                ) from error
+                raise _TooLongError(str(error)) from error
             raise
 
 
