@@ -65,9 +65,9 @@ def _replay(lake: Lake, database: Database, _file: LoggedFile) -> Iterable[Any]:
 
 
 def _known(lake: Lake, _database: Database, file: LoggedFile) -> Iterable[Any]:
-    rows = [{"xid": xid, "seq": 1, "archived_xid": xid, "archived_at": NOON} for xid in (1, 1 << 40)]
+    rows = [{"xid": xid, "seq": 1, "archived_xid": xid, "archived_at": NOON} for xid in (1, file.first, 1 << 40)]
     schema = pa.schema([schema_of(lake.opened(TABLE)).field(name) for name in rows[0]])
-    yield AlreadyExported([file.path]).without(lake.place, pa.RecordBatch.from_pylist(rows, schema=schema))
+    yield AlreadyExported([file]).without(lake.place, pa.RecordBatch.from_pylist(rows, schema=schema))
 
 
 READERS: dict[str, Callable[[Lake, Database, LoggedFile], Iterable[Any]]] = {

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from relay.pipeline.lake.data_files import scanning
-from relay.pipeline.lake.delta_log import files
+from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.source.columns import TABLE
 
 _IDENTITY = ["xid", "seq"]
 _COLUMNS = [*_IDENTITY, "archived_xid", "archived_at"]
+_FORMAT = ds.ParquetFileFormat()
 
 
 @dataclass
 class AlreadyExported:
     """Files of the archive that may hold rows of a batch; `differing` counts those rows of the last look that are not the same."""
 
-    paths: Sequence[str]
+    files: Sequence[LoggedFile]
     differing: int = 0
+    _opened: dict[str, ds.Fragment] = field(default_factory=dict)
+    """Files by path, with the footers that were read."""
 
     def without(self, place: LakeLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows whose identity (xid, seq) the lake does not have; files and row groups are left out by their statistics.
@@ -40,15 +44,30 @@ class AlreadyExported:
         return batch.filter(pc.invert(pc.is_in(rows["place"], pc.unique(found["place"]))).combine_chunks())
 
     def _in_lake(self, place: LakeLocation, rows: pa.Table) -> pa.Table:
-        bounds = pc.min_max(rows["xid"])
-        between = (pc.field("xid") >= bounds["min"]) & (pc.field("xid") <= bounds["max"])
-        root = place.path(place.table(TABLE))
-        with scanning(place, TABLE, self.paths):
-            found = ds.dataset([f"{root}/{path}" for path in self.paths], filesystem=place.filesystem(), format="parquet")
-            return found.to_table(columns=_COLUMNS, filter=between)
+        xids = np.unique(rows["xid"].to_numpy())
+        paths = [file.path for file in self.files if _may_hold(file, xids)]
+        if not paths:
+            return rows.select(_COLUMNS).slice(0, 0)
+        with scanning(place, TABLE, paths):
+            opened = [self._fragment(place, path) for path in paths]
+            found = ds.FileSystemDataset(opened, opened[0].physical_schema, _FORMAT)
+            return found.to_table(columns=_COLUMNS, filter=(pc.field("xid") >= int(xids[0])) & (pc.field("xid") <= int(xids[-1])))
+
+    def _fragment(self, place: LakeLocation, path: str) -> ds.Fragment:
+        """A file that keeps its footer once it was read."""
+        if path not in self._opened:
+            self._opened[path] = _FORMAT.make_fragment(f"{place.path(place.table(TABLE))}/{path}", place.filesystem())
+        return self._opened[path]
 
 
 def known_from(handle: DeltaTable, position: int) -> AlreadyExported | None:
     """The lake's files with rows whose `archived_xid` is not below `position`; None, as in every usual export, without any."""
-    paths = [file.path for file in files(handle) if file.newest is None or file.newest >= position]
-    return AlreadyExported(paths) if paths else None
+    found = [file for file in files(handle) if file.newest is None or file.newest >= position]
+    return AlreadyExported(found) if found else None
+
+
+def _may_hold(file: LoggedFile, xids: np.ndarray) -> bool:
+    """Whether rows of any of these transactions, in order, may be in a file; not all logs say."""
+    if file.first is None or file.last is None:
+        return True
+    return bool(np.searchsorted(xids, file.first) < np.searchsorted(xids, file.last, side="right"))

@@ -30,6 +30,10 @@ class LoggedFile(NamedTuple):
     """And its lowest."""
     written: datetime | None = None
     """When it was written, by the clock of the machine that did; None of a file that the log does not know yet."""
+    first: int | None = None
+    """Its lowest `xid`; None where the log does not say."""
+    last: int | None = None
+    """And its highest."""
 
     def removal(self, *, data_change: bool = True) -> RemoveAction:
         """What the table's log says where it is no part of it any more; without `data_change` its rows stay, in other files."""
@@ -63,7 +67,8 @@ def _logged(handle: DeltaTable) -> list[LoggedFile]:
 
     days = map(_day, column(f"partition.{DAY.name}"))
     fields = (column("path"), days, column("size_bytes"), column("num_records"), column("max.archived_xid"), column("min.archived_xid"))
-    return list(map(LoggedFile._make, zip(*fields, map(_time, column("modification_time")), strict=True)))
+    inserted = (column("min.xid"), column("max.xid"))
+    return list(map(LoggedFile._make, zip(*fields, map(_time, column("modification_time")), *inserted, strict=True)))
 
 
 def files_by_day(handle: DeltaTable) -> Mapping[date, list[LoggedFile]]:
