@@ -170,7 +170,7 @@ def test_a_run_that_is_interrupted_prints_the_steps_before(job: Job, database_ur
     job.read_until("messages to count")
     found = json.loads(job.interrupted(signal.SIGTERM))
 
-    assert (["export", "failed"], ROWS) == (list(found), found["export"]["rows"])
+    assert (["export", "failed", "failures"], ROWS) == (list(found), found["export"]["rows"])
     assert {"step": "metrics", "error": "SIGTERM stopped it.", "exit_code": 143} == found["failed"]
 
 
