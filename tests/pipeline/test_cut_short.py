@@ -101,6 +101,18 @@ def test_a_later_batch_takes_nothing_from_the_result(job: Job, database: Databas
     check_rest(job, database)
 
 
+def test_ctrl_c_in_a_notebook_is_a_signal_too(job: Job, database: Database) -> None:
+    """Python's own handler raises without a number; what is committed is reported all the same."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    cut(job, signal.SIGINT, 2)
+
+    done = job.run(database)
+
+    assert (1, 130) == (job.done(done), done.exit_code)
+    assert str(done.failure).endswith(": SIGINT stopped it.")
+    check_rest(job, database)
+
+
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("cause", [signal.SIGTERM, signal.SIGINT], ids=str)
 def test_a_signal_while_something_is_committed_is_heard_behind_it(job: Job, database: Database, cause: signal.Signals, batch: int) -> None:

@@ -199,7 +199,7 @@ class _Work:
     def _enqueue(self, rows: Sequence[Row]) -> None:
         """One transaction; a batch that is refused for one of its rows is halved until that stands alone."""
         try:
-            with deferred():
+            with deferred(self._database.cancel):
                 self._count(rows, self._database.fetch("enqueue_replayed", {"job": self._job, "same_id": self._same_id, **_columns(rows)}))
         except PipelineError as error:
             words = self._words(error.__cause__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from typing import Any, Self
@@ -126,6 +126,12 @@ class Database:
             return make_conninfo(
                 "", **{name: value for name, value in known.items() if name not in {"passfile", "service"}} | {"client_encoding": ENCODING}
             )
+
+    def cancel(self) -> None:
+        """End the statement that is under way, if there is one; a commit is carried out all the same."""
+        if self._connection is not None:
+            with suppress(psycopg.Error):
+                self._connection.cancel()
 
     def close(self) -> None:
         """Close the connection, and the replica's; the next statement opens a new one."""
