@@ -1,4 +1,4 @@
-"""How full the inbox is: counted each second, and at once where what was written since may have filled it."""
+"""Backpressure: counts the inbox each second, and at once when new messages may have filled it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from relay.errors import StoreError
 from relay.events.inbox import InboxFull, InboxOpen
 from relay.inbox.ports import DeliverySource, InboxStore
 
-LOOK = 1.0
-"""Seconds between two looks."""
-ROOM_AGAIN = 0.8
-"""Share of the limit below which messages come in again."""
+COUNT_SECONDS = 1.0
+"""Seconds between two counts."""
+RESUME_SHARE = 0.8
+"""Share of the limit below which the source is resumed."""
 
 
 class InboxBackpressure:
-    """Pauses the source while too much waits.
+    """Pauses the source while too many messages wait.
 
     Args:
         source: is paused and resumed.
         inbox: is counted.
-        limit: messages in the inbox above which nothing is taken from the queues; what is here already is still written.
+        limit: messages in the inbox from which the source is paused; deliveries received before are still written.
         emit: takes events.
 
     """
@@ -32,29 +32,29 @@ class InboxBackpressure:
         self._limit = limit
         self._emit = emit
         self._waiting = 0
-        self._ended = False
+        self._stopped = False
         self.full = False
         self.trouble: str | None = None
-        """Why the last look found out nothing."""
+        """Why the last count failed."""
 
     async def watch(self) -> None:
-        """Look each second, until cancelled."""
+        """Count each second, until cancelled."""
         while True:
-            await self.look()
-            await asyncio.sleep(LOOK)
+            await self.count()
+            await asyncio.sleep(COUNT_SECONDS)
 
     async def wrote(self, messages: int) -> None:
-        """So many messages more are in the inbox."""
+        """Add new messages to the last count."""
         self._waiting += messages
         if not self.full and self._waiting >= self._limit:
-            await self.look()
+            await self.count()
 
     def end(self) -> None:
-        """Pause for good."""
-        self._ended = True
+        """Pause and never resume."""
+        self._stopped = True
         self._source.pause()
 
-    async def look(self) -> None:
+    async def count(self) -> None:
         """Count, and pause or resume."""
         try:
             self._waiting = await self._inbox.waiting(self._limit)
@@ -67,8 +67,8 @@ class InboxBackpressure:
             self.full = True
             self._source.pause()
             self._emit(InboxFull(self._waiting, self._limit))
-        elif self.full and self._waiting < self._limit * ROOM_AGAIN:
+        elif self.full and self._waiting < self._limit * RESUME_SHARE:
             self.full = False
             self._emit(InboxOpen(self._waiting))
-            if not self._ended:
+            if not self._stopped:
                 self._source.resume()

@@ -1,7 +1,7 @@
-"""A delivery from a queue as the inbox stores it, or why it never can be. No I/O.
+"""A delivery from a queue as the inbox stores it, or the reason why it cannot be stored. No I/O.
 
-A payload that says it is JSON becomes `content`; any other stays as it came, in `body`. Properties become `options` under the names that
-an outbox has for them.
+A payload with a content type of JSON becomes `content`; any other is stored unchanged in `body`. Properties become `options`, under the
+names that an outbox uses.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from relay.memory import KEPT, of_text
 
 RELAY_ID: Final = "x-relay-id"
 TIMESTAMP: Final = "x-relay-timestamp"
-"""Header of the inbox that holds a property `timestamp` which is no number of seconds up to the year 9999, such as one in milliseconds."""
-_BEYOND: Final = 1 << 63
-"""From here on an option takes no whole number; PostgreSQL reads every large double as one."""
-_LONGEST_KEY: Final = 255
-"""Bytes of a message id; the property takes no more (AMQP 0-9-1, 4.2.5.3)."""
+"""Header for a property `timestamp` beyond the year 9999, for example one in milliseconds."""
+_TOO_LARGE: Final = 1 << 63
+"""Numbers from here on are stored as text: an option takes no larger integer, and PostgreSQL reads a large double as an integer."""
+_MAX_ID_BYTES: Final = 255
+"""Bytes of a message id: the property's limit (AMQP 0-9-1, 4.2.5.3)."""
 _JSON: Final = ("application/json", "text/json")
 
 
 class Problem(NamedTuple):
-    """Why a delivery goes to the dead side: a code of docs/codes.md and a sentence."""
+    """Why a delivery is archived as rejected: a code of docs/codes.md and a sentence."""
 
     code: str
     sentence: str
@@ -44,12 +44,12 @@ class Delivery:
 
     queue: str
     message_id: str
-    """What tells it from others of its queue: `x-relay-id`, else the property `message_id`, else a name of this delivery alone."""
+    """Identifies the message within its queue: `x-relay-id`, else the property `message_id`, else a new unique id."""
     exchange: str
     routing_key: str
     payload: bytes
     content: str | None
-    """The payload where it is JSON that PostgreSQL can store."""
+    """The payload, if it is JSON that PostgreSQL can store."""
     options: str
     problem: Problem | None = None
 
@@ -62,14 +62,14 @@ class Delivery:
 def delivery(
     *, queue: str, exchange: str, routing_key: str, payload: bytes, properties: Mapping[str, Any], max_body_bytes: int
 ) -> Delivery:
-    """Make a delivery of what the broker sent; never raises for what stands in it.
+    """Make a delivery of what the broker sent; raises for no content.
 
     Args:
-        queue: where it was consumed.
-        exchange: where it was published.
-        routing_key: by what it was routed.
+        queue: from which it was consumed.
+        exchange: to which it was published.
+        routing_key: with which it was published.
         payload: its body.
-        properties: by their AMQP names with `_`; those that were not set are None. The timestamp is the number that was sent.
+        properties: by their AMQP names with `_`; unset properties are None. The timestamp is the number that was sent.
         max_body_bytes: limit of a payload.
     """
     message_id = _message_id(properties.get("headers") or {}, properties.get("message_id"))
@@ -82,13 +82,13 @@ def delivery(
         problem = Problem(
             "body_too_large", f"The payload is {len(payload)} bytes long; the limit is {max_body_bytes} bytes (max_body_bytes)."
         )
-    elif says_json(properties) and problem is None:
+    elif declares_json(properties) and problem is None:
         content, problem = _content(payload)
     return Delivery(queue, message_id, exchange, routing_key, payload, content, options, problem)
 
 
 def unreadable(*, queue: str, names: tuple[str, str], header: bytes, payload: bytes, error: Exception) -> Delivery:
-    """A delivery whose names or properties cannot be read: what it holds tells it from others, since it has no id that could be."""
+    """A delivery with unreadable names or properties: it has no readable id, so a hash of its content identifies it."""
     sentence = f"The names or the properties of the message cannot be read ({type(error).__name__})."
     exchange, routing_key = (name.replace("\0", "\ufffd") for name in names)
     digest = sha256(b"\0".join((*(name.encode() for name in names), header, payload))).hexdigest()
@@ -96,16 +96,16 @@ def unreadable(*, queue: str, names: tuple[str, str], header: bytes, payload: by
 
 
 def _message_id(headers: Mapping[str, Any], message_id: str | None) -> str:
-    """The relay's own header before the property, which an application may set as it likes."""
+    """The id for deduplication. The relay's header comes first, because an application may set the property as it likes."""
     for given in (headers.get(RELAY_ID), message_id):
-        if isinstance(given, str) and given and len(given.encode()) <= _LONGEST_KEY and "\0" not in given:
+        if isinstance(given, str) and given and len(given.encode()) <= _MAX_ID_BYTES and "\0" not in given:
             return given
-    # Nobody can tell another delivery of it from another message; but a write that is tried again must know its own.
+    # A redelivery of it looks like another message. But a repeated write must recognize its own delivery.
     return f"delivery:{uuid4()}"
 
 
 def _options(properties: Mapping[str, Any]) -> tuple[str, Problem | None]:
-    given = {name: _plain(value) for name, value in properties.items() if value not in (None, {}) and name in _NAMES}
+    given = {name: _json_value(value) for name, value in properties.items() if value not in (None, {}) and name in _NAMES}
     if given.get("timestamp") and properties["timestamp"] > TIMESTAMP_LIMIT:
         given["headers"] = {**given.get("headers", {}), TIMESTAMP: given.pop("timestamp")}
     try:
@@ -118,16 +118,16 @@ _NAMES: Final = frozenset((
     "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration", "message_id",
     "timestamp", "type", "user_id", "app_id",
 ))  # fmt: skip
-"""What an outbox knows too; `cluster_id` is the broker's own."""
+"""Properties that an outbox has too; `cluster_id` belongs to the broker."""
 
 
-def _plain(value: Any) -> Any:
-    """A field value as `jsonb` has it: times in ISO 8601; decimals, numbers that it does not have, and bytes that are no text as text."""
+def _json_value(value: Any) -> Any:
+    """A field value for `jsonb`: times in ISO 8601; decimals, numbers without a JSON form and binary data as text."""
     match value:
         case dict():
-            return {name.replace("\0", "\ufffd"): _plain(each) for name, each in value.items()}
+            return {name.replace("\0", "\ufffd"): _json_value(each) for name, each in value.items()}
         case list():
-            return [_plain(each) for each in value]
+            return [_json_value(each) for each in value]
         case datetime():
             return value.isoformat()
         case str() | bytes():
@@ -142,11 +142,11 @@ def _number(value: float | Decimal) -> float | str:
         return str(value)
     if not isfinite(value):
         return "NaN" if isnan(value) else f"{'-' if value < 0 else ''}Infinity"
-    return value if -_BEYOND <= value < _BEYOND else str(value)
+    return value if -_TOO_LARGE <= value < _TOO_LARGE else str(value)
 
 
 def _text(octets: bytes) -> str:
-    """Text that PostgreSQL can hold as it is; all else as base64."""
+    """Text that PostgreSQL can store unchanged; anything else as base64."""
     try:
         return octets.decode() if b"\0" not in octets else _base64(octets)
     except UnicodeDecodeError:
@@ -157,14 +157,14 @@ def _base64(octets: bytes) -> str:
     return base64.b64encode(octets).decode()
 
 
-def says_json(properties: Mapping[str, Any]) -> bool:
-    """Whether a payload of these properties is JSON as it stands."""
+def declares_json(properties: Mapping[str, Any]) -> bool:
+    """Whether the properties declare the payload to be JSON that is not encoded further."""
     kind = str(properties.get("content_type") or "").partition(";")[0].strip().lower()
     return (kind in _JSON or kind.endswith("+json")) and not properties.get("content_encoding")
 
 
 def _content(payload: bytes) -> tuple[str | None, Problem | None]:
-    """JSON text for `content`; None where it is JSON that PostgreSQL cannot store, which stays a body; or what is wrong with it."""
+    """JSON text for `content`, or the problem. Neither for JSON that PostgreSQL cannot store: that stays in `body`."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:
@@ -178,11 +178,11 @@ def _content(payload: bytes) -> tuple[str | None, Problem | None]:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(name)  # NaN and Infinity, which Python alone takes for JSON
+    raise ValueError(name)  # NaN and Infinity: Python accepts them, JSON does not
 
 
 def _is_json(text: str) -> bool:
-    """Whether it is JSON all the same, but holds what PostgreSQL cannot: a NUL, half of a surrogate pair, very deep nesting."""
+    """Whether the text is JSON that PostgreSQL cannot store: with a NUL, a lone surrogate or very deep nesting."""
     try:
         walk_json(text, _no_constant)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""What the receiver asks of its adapters. Nothing here does I/O."""
+"""The protocols of the receiver's adapters. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relay.inbox.delivery import Delivery, Problem
 
 @dataclass(slots=True)
 class DeliveryBatch:
-    """Deliveries that are written together, and how they are acknowledged."""
+    """Deliveries that are written together, and the tags that acknowledge them."""
 
     deliveries: list[Delivery]
     tags: dict[Any, int]
@@ -19,32 +19,32 @@ class DeliveryBatch:
 
 
 class DeliverySource(Protocol):
-    """Where an inbox's messages come from."""
+    """Source of an inbox's messages."""
 
-    async def take(self, most: int, most_bytes: int) -> DeliveryBatch:
-        """Wait for deliveries; return what is here, at most so many and about so many bytes."""
+    async def take(self, max_deliveries: int, max_bytes: int) -> DeliveryBatch:
+        """Wait for deliveries; return at most this number of them, and about this many bytes."""
 
-    def acknowledge(self, handful: DeliveryBatch) -> None:
-        """Tell the broker that these are safe."""
+    def acknowledge(self, batch: DeliveryBatch) -> None:
+        """Acknowledge these deliveries."""
 
-    def is_lost(self, handful: DeliveryBatch) -> bool:
-        """Every delivery of it will come again."""
+    def is_lost(self, batch: DeliveryBatch) -> bool:
+        """Whether the broker will redeliver the whole batch."""
 
     def pause(self) -> None:
-        """Take no more from the queues."""
+        """Stop consuming."""
 
     def resume(self) -> None:
-        """Go on."""
+        """Consume again."""
 
 
 class InboxStore(Protocol):
     """Writes deliveries; each call is one transaction and may raise StoreError."""
 
     async def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Make messages of those that their queue has not brought before; return how many."""
+        """Insert the deliveries that are new in their queue; return how many were."""
 
     async def reject(self, delivery: Delivery, problem: Problem) -> bool:
-        """Archive one as rejected; False if its queue had brought it before."""
+        """Archive a delivery as rejected; False if it was received before."""
 
-    async def waiting(self, most: int) -> int:
-        """Messages in the inbox; a number above `most` stands for all above it."""
+    async def waiting(self, limit: int) -> int:
+        """Messages in the inbox; the count stops above `limit`."""

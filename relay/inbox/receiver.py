@@ -1,6 +1,6 @@
 """The receiving loop: take → write → acknowledge. No SQL, no AMQP, no settings.
 
-A delivery is acknowledged after the COMMIT that holds it, and never before; whatever ends in between comes again and is known by then.
+A delivery is acknowledged only after its COMMIT. After a crash in between it is redelivered, and recognized as received.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from relay.inbox.delivery import Delivery, Problem
 from relay.inbox.ports import DeliveryBatch, DeliverySource, InboxStore
 
 LONGEST_PAUSE = 5.0
-"""Seconds between two tries while the database is away."""
+"""Seconds at most between two attempts while the database is unavailable."""
 
 
 REFUSALS = 3
-"""Tries of a delivery that the database refuses for a reason that need not be its own, such as a trigger's, until it is rejected."""
+"""Attempts before a refused delivery is rejected, where the cause may lie outside of it, such as in a trigger."""
 
 
 class Received(NamedTuple):
-    """What became of deliveries."""
+    """How many deliveries were new, and how many were rejected."""
 
     new: int
     rejected: int
 
 
 class Receiver:
-    """Moves deliveries into the inbox until it is told to stop.
+    """Moves deliveries into the inbox until `stop`.
 
     Args:
-        source: where they come from.
-        inbox: where they go.
-        batch_size: deliveries of one write.
-        batch_bytes: about how many bytes of payload one write takes.
-        limit: messages in the inbox above which nothing is taken from the queues.
+        source: of deliveries.
+        inbox: where deliveries are written.
+        batch_size: deliveries in one write.
+        batch_bytes: about how many bytes of payload are in one write.
+        limit: messages in the inbox from which the source is paused.
         emit: takes events.
         clock: monotonic seconds.
 
@@ -66,27 +66,28 @@ class Receiver:
         self._emit = emit
         self._clock = clock
         self._stopping = asyncio.Event()
-        self._trouble: str | None = None
-        self._room = InboxBackpressure(source=source, inbox=inbox, limit=limit, emit=emit)
+        self._database_error: str | None = None
+        self._backpressure = InboxBackpressure(source=source, inbox=inbox, limit=limit, emit=emit)
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why nothing is taken from the queues, by what it is about."""
-        full = f"The inbox is full: {self._limit} messages wait in it (RELAY_INBOX_LIMIT)." if self._room.full else None
-        return {name: sentence for name, sentence in (("inbox", full), ("database", self._trouble or self._room.trouble)) if sentence}
+        """Why nothing is consumed, by peer."""
+        full = f"The inbox is full: {self._limit} messages wait in it (RELAY_INBOX_LIMIT)." if self._backpressure.full else None
+        reasons = {"inbox": full, "database": self._database_error or self._backpressure.trouble}
+        return {peer: reason for peer, reason in reasons.items() if reason}
 
     async def run(self) -> None:
-        """Receive until `stop`; what is being written then is written and acknowledged."""
+        """Receive until `stop`; a write in progress is still finished and acknowledged."""
         async with asyncio.TaskGroup() as tasks:
-            looks = tasks.create_task(self._room.watch())
+            watch = tasks.create_task(self._backpressure.watch())
             while not self._stopping.is_set():
-                if handful := await self._next():
-                    await self._receive(handful)
-            looks.cancel()
+                if batch := await self._next():
+                    await self._receive(batch)
+            watch.cancel()
 
     def stop(self) -> None:
-        """Take nothing more; `run` returns soon."""
-        self._room.end()
+        """Stop consuming; `run` returns soon."""
+        self._backpressure.end()
         self._stopping.set()
 
     async def _next(self) -> DeliveryBatch | None:
@@ -97,75 +98,75 @@ class Receiver:
             return None
         return taking.result()
 
-    async def _receive(self, handful: DeliveryBatch) -> None:
+    async def _receive(self, batch: DeliveryBatch) -> None:
         began = self._clock()
-        came = await self._write(handful, handful.deliveries)
-        self._trouble = None
-        if came is None:
+        received = await self._write(batch, batch.deliveries)
+        self._database_error = None
+        if received is None:
             return
-        self._source.acknowledge(handful)
-        known = len(handful.deliveries) - came.new - came.rejected
-        self._emit(BatchReceived(came.new, known, came.rejected, self._clock() - began))
-        await self._room.wrote(came.new)
+        self._source.acknowledge(batch)
+        known = len(batch.deliveries) - received.new - received.rejected
+        self._emit(BatchReceived(received.new, known, received.rejected, self._clock() - began))
+        await self._backpressure.wrote(received.new)
 
-    async def _write(self, handful: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
-        """Write until it is written; None if it never may be, because the broker brings all of it again."""
+    async def _write(self, batch: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
+        """Write until it succeeds; None if the broker will redeliver the whole batch."""
         bad = [(each, each.problem) for each in deliveries if each.problem]
         good = [each for each in deliveries if not each.problem] if bad else deliveries
-        came = await self._persist(handful, good) if good else Received(0, 0)
+        received = await self._persist(batch, good) if good else Received(0, 0)
         for each, problem in bad:
-            came = came and await self._plus(came, handful, each, problem)
-        return came
+            received = received and await self._reject(received, batch, each, problem)
+        return received
 
-    async def _persist(self, handful: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
-        """Write deliveries; halve what the database refuses until that delivery stands alone, which is rejected."""
+    async def _persist(self, batch: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
+        """Write deliveries. Halve a refused batch until the refused delivery is alone, and reject that one."""
         alone = len(deliveries) == 1
 
         def is_refusal(error: StoreError, attempt: int) -> bool:
             return error.row_is_guilty or (error.refused and (not alone or attempt >= REFUSALS))
 
         try:
-            new = await self._tried(handful, deliveries, lambda: self._inbox.write(deliveries), is_refusal)
+            new = await self._retry(batch, deliveries, lambda: self._inbox.write(deliveries), is_refusal)
         except StoreError as error:
             if not alone:
-                return await self._halved(handful, deliveries)
-            return await self._plus(Received(0, 0), handful, deliveries[0], Problem("row_refused", str(error)))
+                return await self._write_halves(batch, deliveries)
+            return await self._reject(Received(0, 0), batch, deliveries[0], Problem("row_refused", str(error)))
         return None if new is None else Received(new, 0)
 
-    async def _halved(self, handful: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
+    async def _write_halves(self, batch: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
         middle = len(deliveries) // 2
-        first = await self._persist(handful, deliveries[:middle])
-        rest = first and await self._persist(handful, deliveries[middle:])
+        first = await self._persist(batch, deliveries[:middle])
+        rest = first and await self._persist(batch, deliveries[middle:])
         return Received(first.new + rest.new, first.rejected + rest.rejected) if first and rest else None
 
-    async def _plus(self, came: Received, handful: DeliveryBatch, one: Delivery, problem: Problem) -> Received | None:
-        """Put one to the dead side."""
-        new = await self._tried(handful, [one], lambda: self._inbox.reject(one, problem), lambda *_: False)
+    async def _reject(self, received: Received, batch: DeliveryBatch, one: Delivery, problem: Problem) -> Received | None:
+        """Archive one delivery as rejected, and count it."""
+        new = await self._retry(batch, [one], lambda: self._inbox.reject(one, problem), lambda *_: False)
         if new:
             self._emit(DeliveryRejected(one.queue, problem.code, problem.sentence))
-        return None if new is None else Received(came.new, came.rejected + new)
+        return None if new is None else Received(received.new, received.rejected + new)
 
-    async def _tried(
+    async def _retry(
         self,
-        handful: DeliveryBatch,
+        batch: DeliveryBatch,
         deliveries: Sequence[Delivery],
         write: Callable[[], Awaitable[int]],
         is_refusal: Callable[[StoreError, int], bool],
     ) -> int | None:
-        """Try until it is written, or until waiting helps no more, which is raised; None where the broker brings all of it again."""
+        """Try until it is written; raise a refusal; None if the broker will redeliver the whole batch."""
         attempt = 0
-        while not (self._source.is_lost(handful) or (attempt and self._stopping.is_set())):
+        while not (self._source.is_lost(batch) or (attempt and self._stopping.is_set())):
             try:
                 return await write()
             except StoreError as error:
                 if is_refusal(error, attempt):
                     raise
                 attempt += 1
-                await self._failed(len(deliveries), error, attempt)
+                await self._report_and_wait(len(deliveries), error, attempt)
         return None
 
-    async def _failed(self, messages: int, error: StoreError, attempt: int) -> None:
-        self._trouble = str(error)
+    async def _report_and_wait(self, messages: int, error: StoreError, attempt: int) -> None:
+        self._database_error = str(error)
         self._emit(ReceiveFailed(messages, str(error), attempt))
         await unless(self._stopping, asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE)))
 

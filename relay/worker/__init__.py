@@ -7,9 +7,9 @@
             raise Reject("the total is negative")
         await book(message.content)
 
-`relay work shop.handlers:handle` runs it. Returning archives the message `success`; `Reject` archives it `rejected`; another exception is
-an attempt, and the last one archives it `failed`; a handler that does not end in its time leaves the message to its lock. Operators read
-the sentences of `Reject` and `Retry`, and of other exceptions only type and place.
+`relay work shop.handlers:handle` runs it. A handler that returns archives the message `success`, and `Reject` archives it `rejected`. Any
+other exception is a failed attempt; the last attempt archives the message `failed`. After a timeout the message stays locked until its
+lock expires. Operators see the text of `Reject` and `Retry`; of other exceptions they see only the type and the line.
 """
 
 from __future__ import annotations

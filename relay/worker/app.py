@@ -1,4 +1,4 @@
-"""A worker process: a relay whose publisher is a handler, over a schema that holds an inbox."""
+"""A worker process: a relay that reads an inbox and calls a handler instead of publishing."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from relay.errors import SettingsError, StoreError
 from relay.observability.logs import LogSink
 from relay.worker.by_id import ByIdIntake
 from relay.worker.dispatcher import Dispatcher
-from relay.worker.handler import Handler, each, home, together
-from relay.worker.transactions import Settled, Transactions
+from relay.worker.handler import Handler, in_batches, one_by_one, package_of
+from relay.worker.transactions import SettledPositions, Transactions
 
 AHEAD = 2
-"""How many times as much is claimed as is handled at once: the next is here when one ends, and nothing waits long with its lock."""
+"""Claimed messages per running handler: the next one is here when a handler ends, and none stays locked for long before it starts."""
 
 
 def run(settings: Settings, handler: Handler, *, transaction: bool = False) -> int:
-    """Handle messages until SIGTERM or SIGINT; return the exit code: 0 when it left in order, 1 when no handler ended any more.
+    """Handle messages until SIGTERM or SIGINT; return the exit code: 0 after a clean shutdown, 1 when every handler hangs.
 
     Raises:
-        SettingsError: batches and transactions are both asked for.
+        SettingsError: batches and transactions are both set.
     """
     _check(settings, transaction=transaction)
     log = log_of(settings)
@@ -41,44 +41,44 @@ def run(settings: Settings, handler: Handler, *, transaction: bool = False) -> i
 
 
 def run_named(settings: Settings, handler: Handler, ids: Sequence[str], *, transaction: bool = False) -> list[str]:
-    """Handle these messages, each once, and leave; return a sentence for each that was not handled to its success.
+    """Handle these messages, each once, and exit; return one sentence for each message that was not handled successfully.
 
     Raises:
-        SettingsError: batches and transactions are both asked for.
+        SettingsError: batches and transactions are both set.
     """
     _check(settings, transaction=transaction)
     log = log_of(settings)
-    unhandled = [f"Message {id_} was not looked for: the worker was ended before." for id_ in ids]
+    unhandled = [f"Message {id_} was not claimed: the worker was stopped before." for id_ in ids]
     worker = compose_named(settings, handler, log, partial(abandon, log), transaction=transaction, ids=ids, unhandled=unhandled)
     code = run_on_loop(worker.serve(log))
-    return unhandled or (["The worker was ended before it was through."] if code else [])
+    return unhandled or (["The worker was stopped before it had finished."] if code else [])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Worker:
-    """A relay that hands over to a handler, and what outlives it."""
+    """A relay that calls a handler, and the parts that are closed after it."""
 
     relay: Relay
     dispatcher: Dispatcher
     transactions: Transactions
     stuck: asyncio.Event
-    """Every handler that may run hangs."""
+    """Set when every handler slot hangs."""
 
     async def serve(self, log: LogSink) -> int:
-        """As a relay; 1 where it gave up."""
+        """Run until shutdown; return 1 if the worker gave up because its handlers hang."""
         await self.relay.serve(log)
         await self.transactions.aclose()
         code = int(self.stuck.is_set())
         if self.dispatcher.hangs:
-            # A thread that never ends would keep the process for ever; what it was at keeps its lock until that expires.
+            # A thread that never ends would keep the process alive for ever. Its message stays locked until the lock expires.
             os._exit(code)
         return code
 
 
 def compose(settings: Settings, handler: Handler, sink: events.Sink, abandon: Callable[[int], None], *, transaction: bool) -> Worker:
-    """A worker that has connected to nothing yet; the arguments are those of `relay.app.outbox.compose`."""
+    """A worker without connections yet; the arguments are those of `relay.app.outbox.compose`."""
     base = _base(settings, sink)
-    # A handler says nothing about exchanges, so none of them is a stranger.
+    # A handler confirms no exchanges, so no exchange is treated as unconfirmed.
     intake = Intake(store=base.store, poll_interval=settings.poll_interval, share=base.flood_control(), put_back=base.put_back)
     idle = settings.exit_after_idle
     companions = [partial(leave_when_idle, idle)] if idle is not None else []
@@ -95,19 +95,19 @@ def compose_named(
     ids: Sequence[str],
     unhandled: list[str],
 ) -> Worker:
-    """A worker that handles the messages that were named, and leaves; `unhandled` then has a sentence for each that was not handled."""
+    """A worker that handles the messages with these ids and exits; `unhandled` then has one sentence for each message not handled."""
     base = _base(settings, sink)
     intake = ByIdIntake(store=base.store, ids=ids)
 
-    async def leave_when_through(relay: Relay) -> None:
-        await intake.through.wait()
+    async def exit_when_done(relay: Relay) -> None:
+        await intake.exhausted.wait()
         await leave_when_idle(0.0, relay)
 
-    async def look_back() -> None:
+    async def report_unhandled() -> None:
         with suppress(StoreError):
             unhandled[:] = await intake.unhandled()
 
-    return _assembled(base, handler, intake, abandon, transaction=transaction, companions=[leave_when_through], before_leaving=look_back)
+    return _assembled(base, handler, intake, abandon, transaction=transaction, companions=[exit_when_done], before_leaving=report_unhandled)
 
 
 def _check(settings: Settings, *, transaction: bool) -> None:
@@ -131,12 +131,12 @@ def _assembled(
     companions: Sequence[Companion],
     before_leaving: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> Worker:
-    settled, stuck = Settled(), asyncio.Event()
+    settled, stuck = SettledPositions(), asyncio.Event()
     transactions = _transactions(base, handler, settled)
     dispatcher = _dispatcher(base, handler, transactions, stuck, transaction=transaction)
 
-    async def leave_when_stuck(relay: Relay) -> None:
-        """Leave, so that whoever watches the process starts another one."""
+    async def exit_when_stuck(relay: Relay) -> None:
+        """Exit, so that the supervisor restarts the process."""
         await stuck.wait()
         relay.shutdown.signalled("stuck")
 
@@ -144,21 +144,21 @@ def _assembled(
         base,
         intake=intake,
         publisher=dispatcher,
-        settler=settled.before(RetryingSettler(store=base.store, emit=base.emit)),
+        settler=settled.excluded_from(RetryingSettler(store=base.store, emit=base.emit)),
         abandon=abandon,
-        companions=[leave_when_stuck, *companions],
+        companions=[exit_when_stuck, *companions],
         before_leaving=before_leaving,
     )
     return Worker(relay=relay, dispatcher=dispatcher, transactions=transactions, stuck=stuck)
 
 
-def _transactions(base: RelayBase, handler: Handler, settled: Settled) -> Transactions:
+def _transactions(base: RelayBase, handler: Handler, settled: SettledPositions) -> Transactions:
     return Transactions(
         conninfo=base.database,
         schema=base.settings.schema_name,
         name=base.settings.name,
         prepare=base.settings.prepare,
-        most_bytes=base.settings.window_bytes,
+        max_bytes=base.settings.window_bytes,
         handler=handler,
         settled=settled,
         policy=lambda: base.policy.now,
@@ -168,7 +168,7 @@ def _transactions(base: RelayBase, handler: Handler, settled: Settled) -> Transa
 
 def _dispatcher(base: RelayBase, handler: Handler, transactions: Transactions, stuck: asyncio.Event, *, transaction: bool) -> Dispatcher:
     batch = base.settings.work_batch
-    plain = (each if batch == 1 else together)(handler, transactions.answer)
+    plain = (one_by_one if batch == 1 else in_batches)(handler, transactions.answer)
     return Dispatcher(
         run=transactions.run if transaction else plain,
         group=1 if transaction else batch,
@@ -177,5 +177,5 @@ def _dispatcher(base: RelayBase, handler: Handler, transactions: Transactions, s
         left_locked=base.store.leave_locked,
         stuck=stuck.set,
         emit=base.emit,
-        home=home(handler),
+        package=package_of(handler),
     )

@@ -1,4 +1,4 @@
-"""Messages that somebody names by their ids: claimed each once, and what keeps one from being claimed."""
+"""Claims messages by id, each once, and reports why a message was not claimed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from relay.ports import ById
 
 
 class NamedStore(IntakeStore, Protocol):
-    """What is asked of the database beside claims."""
+    """Claims, and statements by name."""
 
     async def run(self, name: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a statement by its name. May raise StoreError."""
 
 
 class NamedMessage(NamedTuple):
-    """Where a message is, as `find_named` has it."""
+    """Where a message is: a row of `find_named`."""
 
     id: str
     queued: bool
@@ -33,7 +33,7 @@ class NamedMessage(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Where it is, for people."""
+        """Where the message is, for operators."""
         if self.locked_until:
             return f"Message {self.id} is locked by {self.holder or 'somebody'} until {self.locked_until}."
         if self.ordered and self.queued:
@@ -46,49 +46,49 @@ class NamedMessage(NamedTuple):
 
 
 class ByIdIntake(Intake):
-    """Claims the messages that were named, and nothing else.
+    """Claims the messages with these ids, and no others.
 
     Args:
-        store: where they are.
-        ids: canonical text of each.
+        store: claims and finds the messages.
+        ids: in canonical text.
 
     """
 
     def __init__(self, *, store: NamedStore, ids: Sequence[str]) -> None:
         super().__init__(store=store, poll_interval=math.inf)
-        self._asked = store
+        self._named_store = store
         self._ids = list(dict.fromkeys(ids))
-        self._left = list(self._ids)
-        self.refused: dict[str, str] = {}
-        """Why messages were not claimed."""
-        self.through = asyncio.Event()
-        """There is nothing left to claim."""
+        self._unclaimed = list(self._ids)
+        self.not_claimed: dict[str, str] = {}
+        """By id, why a message was not claimed."""
+        self.exhausted = asyncio.Event()
+        """Set when nothing is left to claim."""
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
-        """The next of them that are ready; see `relay.ports.Intake`."""
+        """The next messages that are ready; see `relay.ports.Intake`."""
         batch = None
-        if self._left:
-            batch = (await self._asked.claim(ById(self._left), limit=room, limit_bytes=room_bytes)).batch
+        if self._unclaimed:
+            batch = (await self._named_store.claim(ById(self._unclaimed), limit=room, limit_bytes=room_bytes)).batch
         if batch:
             claimed = {claim.id for claim in batch.claims}
-            self._left = [id_ for id_ in self._left if id_ not in claimed]
-        elif self._left:
-            found = await self._find(self._left)
-            self.refused = {each.id: each.sentence for each in found}
-            self._left = []
-        if not self._left:
-            self.through.set()
+            self._unclaimed = [id_ for id_ in self._unclaimed if id_ not in claimed]
+        elif self._unclaimed:
+            found = await self._find(self._unclaimed)
+            self.not_claimed = {each.id: each.sentence for each in found}
+            self._unclaimed = []
+        if not self._unclaimed:
+            self.exhausted.set()
         return batch
 
     def until_next_look(self) -> float:
-        """Nothing becomes due that was not when it was named."""
+        """Any time: a message that was not due at the start is not waited for."""
         return 1.0
 
     async def unhandled(self) -> list[str]:
-        """A sentence for each that was not handled here to its success, in the order in which they were named."""
-        claimed = [id_ for id_ in self._ids if id_ not in self.refused]
-        said = {each.id: each.sentence for each in await self._find(claimed) if each.result != Result.SUCCESS}
-        return [sentence for id_ in self._ids if (sentence := self.refused.get(id_) or said.get(id_))]
+        """One sentence for each message that was not handled successfully, in the order of the ids."""
+        claimed = [id_ for id_ in self._ids if id_ not in self.not_claimed]
+        elsewhere = {each.id: each.sentence for each in await self._find(claimed) if each.result != Result.SUCCESS}
+        return [sentence for id_ in self._ids if (sentence := self.not_claimed.get(id_) or elsewhere.get(id_))]
 
     async def _find(self, ids: Sequence[str]) -> list[NamedMessage]:
-        return [NamedMessage(*row) for row in await self._asked.run("find_named", ids=list(ids))]
+        return [NamedMessage(*row) for row in await self._named_store.run("find_named", ids=list(ids))]

@@ -1,4 +1,4 @@
-"""Hands claims to a handler, where a relay would hand them to the broker: the engine's publisher of a worker."""
+"""Calls the handler with claimed messages: a worker's publisher, in place of the broker's."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Any, Final
 from relay.events import NOBODY, Sink
 from relay.events.inbox import HandlerFailed, HandlerOverdue, HandlerRaised
 from relay.message import Batch, Claim, Portion, PublishResult, Verdict
-from relay.worker.outcomes import LATE, LOST, OVERDUE, STOPPED, TransientAttemptError, place, verdict, words
+from relay.worker.outcomes import LATE, LOST, OVERDUE, STOPPED, TransientAttemptError, location, type_and_text, verdict
 
-PATIENCE: Final = 0.02
-"""Seconds in which results are gathered for one settle, after the first of them."""
+GATHER_SECONDS: Final = 0.02
+"""Seconds after the first result in which further results join the same settle."""
 CANCEL_SECONDS: Final = 1.0
-"""Seconds that a handler has to end after its time is over."""
+"""Seconds that a handler has to end after it was cancelled."""
 
 
 Run = Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]
-"""Handles some claims of a batch at once; raises what the handler raises."""
+"""Handles claims of a batch in one call; raises what the handler raises."""
 
 
 class Dispatcher:
-    """The publisher that the engine of a worker talks to; see `relay.ports.Publisher`.
+    """The publisher of a worker's engine; see `relay.ports.Publisher`.
 
     Args:
         run: handles claims.
-        group: how many claims are handed over together.
+        group: claims in one call.
         concurrency: handlers that run at the same time.
-        seconds: how long one may take; None for as long as it likes, its locks are renewed meanwhile.
+        seconds: time limit of one call; None for no limit, and its locks are renewed meanwhile.
         left_locked: called when a message stays locked because its handler did not end in time.
-        stuck: called when every handler that may run has not heeded its end: nothing can be handled any more.
-        emit: hears of handlers that fail or do not end.
-        home: the package of the handler.
+        stuck: called when the handlers in all slots ignore their cancellation, so that no further message can be handled.
+        emit: takes events of handlers that fail or do not end.
+        package: the handler's package.
         clock: monotonic seconds.
 
     """
@@ -48,7 +48,7 @@ class Dispatcher:
         left_locked: Callable[[], None],
         stuck: Callable[[], None],
         emit: Sink = NOBODY,
-        home: str = "",
+        package: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run = run
@@ -58,13 +58,13 @@ class Dispatcher:
         self._left_locked = left_locked
         self._stuck = stuck
         self._concurrency = concurrency
-        self._heedless: set[asyncio.Task[PublishResult]] = set()
+        self._ignoring_cancel: set[asyncio.Task[PublishResult]] = set()
         self._emit = emit
-        self._home = home
+        self._package = package
         self._clock = clock
         self._running: set[asyncio.Task[PublishResult]] = set()
-        self._holding = asyncio.Event()
-        self._cutting = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._cut = asyncio.Event()
 
     ready = True
 
@@ -88,20 +88,20 @@ class Dispatcher:
 
     @property
     def hangs(self) -> bool:
-        """A handler still runs, although nobody waits for it."""
+        """A handler still runs after it was cancelled."""
         return bool(self._running)
 
     def stop_writing(self) -> None:
-        """Begin nothing more; what runs may end."""
-        self._holding.set()
+        """Start no further handler; running ones may end."""
+        self._stopping.set()
 
     def cut(self) -> None:
-        """Wait for no handler any more."""
-        self._holding.set()
-        self._cutting.set()
+        """Stop waiting for handlers."""
+        self._stopping.set()
+        self._cut.set()
 
     async def publish(self, batch: Batch) -> AsyncGenerator[Portion, None]:
-        """See `relay.ports.Publisher`; a portion is what has ended within `PATIENCE` of its first."""
+        """See `relay.ports.Publisher`; a portion has the results of `GATHER_SECONDS`."""
         claims = batch.claims
         groups = [claims[at : at + self._group] for at in range(0, len(claims), self._group)]
         waiting = {asyncio.create_task(self._handle(batch, group)): group for group in groups}
@@ -109,7 +109,7 @@ class Dispatcher:
             while waiting:
                 done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
                 if len(done) < len(waiting):
-                    done, _ = await asyncio.wait(waiting, timeout=PATIENCE)
+                    done, _ = await asyncio.wait(waiting, timeout=GATHER_SECONDS)
                 yield self._portion([(waiting.pop(task), task.result()) for task in done])
         finally:
             for task in waiting:
@@ -126,8 +126,8 @@ class Dispatcher:
         )
 
     async def _handle(self, batch: Batch, group: Sequence[Claim]) -> list[tuple[PublishResult, float]]:
-        """One result for each claim of a group, with when its handler began; 0.0 for never. Never raises."""
-        if not await self._slot():
+        """One result for each claim of a group, with the start of its handler, or 0.0 if none started. Never raises."""
+        if not await self._acquire_slot():
             return [(STOPPED, 0.0)] * len(group)
         began = self._clock()
         late = any(batch.is_overdue(claim, began) for claim in group)
@@ -135,33 +135,33 @@ class Dispatcher:
             self._slots.release()
         result, began = (LATE, 0.0) if late else (await self._attempt(batch, group), began)
         if len(group) > 1 and (late or result.verdict in (Verdict.REFUSED, Verdict.INVALID)):
-            # One of them may be the cause: each goes by itself, so that its neighbours are not held up.
+            # One message may be the cause: each is handled alone, so that it does not delay the others.
             return [one for claim in group for one in await self._handle(batch, [claim])]
         return [(result, began)] * len(group)
 
-    async def _slot(self) -> bool:
-        """Wait for one; False if nothing may begin any more."""
-        if self._slots.locked() and not self._holding.is_set():
-            free, hold = asyncio.ensure_future(self._slots.acquire()), asyncio.ensure_future(self._holding.wait())
-            await asyncio.wait((free, hold), return_when=asyncio.FIRST_COMPLETED)
-            hold.cancel()
+    async def _acquire_slot(self) -> bool:
+        """Wait for a free slot; False if no further handler may start."""
+        if self._slots.locked() and not self._stopping.is_set():
+            free, stopping = asyncio.ensure_future(self._slots.acquire()), asyncio.ensure_future(self._stopping.wait())
+            await asyncio.wait((free, stopping), return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
             if not free.done():
                 free.cancel()
-            elif self._holding.is_set():
+            elif self._stopping.is_set():
                 self._slots.release()
-            return not self._holding.is_set()
-        return not self._holding.is_set() and await self._slots.acquire()
+            return not self._stopping.is_set()
+        return not self._stopping.is_set() and await self._slots.acquire()
 
     async def _attempt(self, batch: Batch, group: Sequence[Claim]) -> PublishResult:
-        task = asyncio.create_task(self._guarded(self._run(batch, group), group))
+        task = asyncio.create_task(self._result_of(self._run(batch, group), group))
         self._running.add(task)
-        task.add_done_callback(self._ended)
-        cut = asyncio.ensure_future(self._cutting.wait())
+        task.add_done_callback(self._free_slot)
+        cut = asyncio.ensure_future(self._cut.wait())
         done, _ = await asyncio.wait((task, cut), timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
         cut.cancel()
         if task in done:
-            # One that cancels itself has failed like any other.
-            return self._told(group, asyncio.CancelledError()) if task.cancelled() else task.result()
+            # A handler that cancels itself has failed like any other.
+            return self._failure(group, asyncio.CancelledError()) if task.cancelled() else task.result()
         task.cancel()
         await asyncio.wait((task,), timeout=CANCEL_SECONDS)
         if done:
@@ -170,33 +170,33 @@ class Dispatcher:
         for claim in group:
             self._emit(HandlerOverdue(claim.id, self._seconds or 0.0))
         if not task.done():
-            self._heedless.add(task)
-            if len(self._heedless) == self._concurrency:
+            self._ignoring_cancel.add(task)
+            if len(self._ignoring_cancel) == self._concurrency:
                 self._stuck()
         return OVERDUE
 
-    def _ended(self, task: asyncio.Task[PublishResult]) -> None:
-        """One that does not heed its end keeps its slot until it comes to one: a worker runs no more handlers than it may."""
+    def _free_slot(self, task: asyncio.Task[PublishResult]) -> None:
+        """Free the slot only when the handler has really ended: a worker never runs more handlers than its concurrency."""
         self._running.discard(task)
-        self._heedless.discard(task)
+        self._ignoring_cancel.discard(task)
         self._slots.release()
 
-    async def _guarded(self, work: Coroutine[Any, Any, None], group: Sequence[Claim]) -> PublishResult:
+    async def _result_of(self, work: Coroutine[Any, Any, None], group: Sequence[Claim]) -> PublishResult:
         try:
             await work
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Something that the handler awaited was cancelled, not the handler.
-            return self._told(group, error)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a handler raises is the message's
-            return self._told(group, error)
+            # Something that the handler awaited was cancelled, not the handler itself.
+            return self._failure(group, error)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of a handler is a failed attempt
+            return self._failure(group, error)
         return verdict(None)
 
-    def _told(self, group: Sequence[Claim], error: BaseException) -> PublishResult:
-        result = verdict(error, home=self._home)
+    def _failure(self, group: Sequence[Claim], error: BaseException) -> PublishResult:
+        result = verdict(error, package=self._package)
         if result.verdict is Verdict.REFUSED and not isinstance(error, TransientAttemptError):
-            self._emit(HandlerFailed(group[0].id, type(error).__name__, result.detail, place(error, self._home), len(group)))
-            self._emit(HandlerRaised(group[0].id, words(error)))
+            self._emit(HandlerFailed(group[0].id, type(error).__name__, result.detail, location(error, self._package), len(group)))
+            self._emit(HandlerRaised(group[0].id, type_and_text(error)))
         return result

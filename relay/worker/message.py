@@ -1,4 +1,4 @@
-"""A message as a handler gets it."""
+"""The message that a handler receives."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from relay.inbox.delivery import RELAY_ID, says_json
+from relay.inbox.delivery import RELAY_ID, declares_json
 from relay.message import Claim
 from relay.worker.outcomes import Retry
 
 
 class NoJsonError(Retry, ValueError):
-    """The payload is no JSON; `Message.body` has it."""
+    """The payload is not JSON; read `Message.body`."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One claimed message; nothing of it is parsed before it is asked for."""
+    """One claimed message; its JSON is parsed on first access."""
 
     claim: Claim
 
     @property
     def id(self) -> str:
-        """Its id in the inbox, which `relay show` takes."""
+        """The id in the inbox, as `relay show` takes it."""
         return self.claim.id
 
     @property
     def exchange(self) -> str:
-        """Where it was published."""
+        """The exchange to which the message was published."""
         return self.claim.exchange
 
     @property
     def routing_key(self) -> str:
-        """By what it was routed."""
+        """The routing key with which the message was published."""
         return self.claim.routing_key
 
     @property
@@ -44,17 +44,17 @@ class Message:
 
     @property
     def attempts(self) -> int:
-        """Tries so far, this one included."""
+        """Attempts so far, including this one."""
         return self.claim.attempts
 
     @property
     def replay_of(self) -> str | None:
-        """The message that this one repeats."""
+        """The id of the message that this one replays."""
         return self.claim.replay_of
 
     @cached_property
     def body(self) -> bytes:
-        """The payload: as it came if it was no JSON, else as the database writes it."""
+        """The payload as received if it was not JSON, else the JSON text as PostgreSQL writes it."""
         return self.claim.payload
 
     @cached_property
@@ -62,15 +62,15 @@ class Message:
         """The payload's JSON value.
 
         Raises:
-            ValueError: it is no JSON; `body` has it.
+            ValueError: the payload is not JSON; read `body`.
         """
-        if self.claim.binary and not says_json(self.options):
-            raise NoJsonError(f"Message {self.id} says of no content type that it is JSON: read its body.")
+        if self.claim.binary and not declares_json(self.options):
+            raise NoJsonError(f"Message {self.id} has no content type of JSON: read its body.")
         return json.loads(self.claim.payload)
 
     @cached_property
     def options(self) -> dict[str, Any]:
-        """Properties by the names that an outbox has for them."""
+        """AMQP properties, under the names of an outbox's options."""
         return json.loads(self.claim.options) if self.claim.options else {}
 
     @property
@@ -80,6 +80,6 @@ class Message:
 
     @property
     def relay_id(self) -> str | None:
-        """The id that the relay gave it which published it."""
+        """The id that the publishing relay gave the message (header `x-relay-id`)."""
         found = self.headers.get(RELAY_ID)
         return found if isinstance(found, str) else None

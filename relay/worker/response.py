@@ -1,4 +1,4 @@
-"""What a handler returned, as the row of its request takes it; no I/O."""
+"""Turns what a handler returned into the answer columns of its request's row. No I/O."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from relay.message import Claim
 from relay.worker.outcomes import Reject
 
 HEADER: Final = "x-relay-request"
-"""Of a message that a request's row has made; which row that is only the database knows."""
-_NAMED: Final = f'"{HEADER}"'.encode()
+"""Header of a message made by a request's row; only the database knows which row."""
+_HEADER_JSON: Final = f'"{HEADER}"'.encode()
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
-"""What a text of PostgreSQL cannot hold: NUL, and half of a surrogate pair."""
+"""Characters that PostgreSQL text cannot hold: NUL and lone surrogates."""
 
 
 class HandlerResponse(NamedTuple):
-    """Values by answer column."""
+    """An answer: values by column."""
 
     text: str | None
-    """A JSON object, bytes in it as `bytea` is written; None where the handler returned no mapping."""
+    """A JSON object with bytes in `bytea` notation; None if the handler returned no mapping."""
     binary: list[str]
-    """Columns that were given as bytes."""
+    """Columns whose values are bytes."""
 
 
 def is_request(claim: Claim) -> bool:
-    """Whether a row may wait for its answer."""
-    return claim.options is not None and _NAMED in claim.options
+    """Whether a request's row may wait for this message's answer."""
+    return claim.options is not None and _HEADER_JSON in claim.options
 
 
-def answer_of(returned: object, *, most: int) -> HandlerResponse:
-    """What a handler returned, ready to be written.
+def answer_of(returned: object, *, max_bytes: int) -> HandlerResponse:
+    """The answer in what a handler returned.
 
-    A NUL or half of a surrogate pair within a text becomes U+FFFD; bytes stay what they are.
+    In text, a NUL or a lone surrogate becomes U+FFFD; bytes are not changed.
 
     Args:
-        returned: by the handler; a mapping from columns to values, else it is no answer.
-        most: bytes that all values may have together.
+        returned: a mapping from columns to values; anything else is no answer.
+        max_bytes: limit of all values together.
 
     Raises:
-        Reject: it is too large, or nothing that JSON could say.
+        Reject: the answer is too large, or JSON cannot express it.
     """
     if not isinstance(returned, Mapping):
         return HandlerResponse(None, [])
@@ -50,18 +50,18 @@ def answer_of(returned: object, *, most: int) -> HandlerResponse:
         raise Reject("The handler returned a mapping whose keys are no names of columns.", code="answer_unknown")
     binary = [name for name, value in returned.items() if isinstance(value, bytes | bytearray | memoryview)]
     size = sum(len(memoryview(returned[name]).cast("B")) for name in binary)
-    if size > most:
-        raise _too_large(size, most)
-    text = _json({name: _plain(value) for name, value in returned.items() if name not in binary})
+    if size > max_bytes:
+        raise _too_large(size, max_bytes)
+    text = _json({name: _storable(value) for name, value in returned.items() if name not in binary})
     size += len(text.encode())
-    if size > most:
-        raise _too_large(size, most)
-    written = ", ".join(f'{_json(name)}: "\\\\x{bytes(returned[name]).hex()}"' for name in binary)
-    return HandlerResponse("{" + ", ".join(filter(None, (text[1:-1], written))) + "}", binary)
+    if size > max_bytes:
+        raise _too_large(size, max_bytes)
+    binary_members = ", ".join(f'{_json(name)}: "\\\\x{bytes(returned[name]).hex()}"' for name in binary)
+    return HandlerResponse("{" + ", ".join(filter(None, (text[1:-1], binary_members))) + "}", binary)
 
 
-def _too_large(size: int, most: int) -> Reject:
-    sentence = f"The answer has {size} bytes, more than max_body_bytes ({most}): return less, or raise the limit."
+def _too_large(size: int, max_bytes: int) -> Reject:
+    sentence = f"The answer has {size} bytes, more than max_body_bytes ({max_bytes}): return less, or raise the limit."
     return Reject(sentence, code="answer_too_large")
 
 
@@ -72,15 +72,15 @@ def _json(value: object) -> str:
         raise Reject(f"{error}.", code="answer_refused") from None
 
 
-def _plain(value: Any) -> Any:
-    """The same with every text one that PostgreSQL can hold."""
+def _storable(value: Any) -> Any:
+    """The value with only text that PostgreSQL can store."""
     if isinstance(value, str):
         return _UNSTORABLE.sub("\ufffd", value)
     if isinstance(value, float) and not math.isfinite(value):
-        # As JSON has none: the type of the column reads its text.
+        # JSON has no such number; the type of the column reads its text.
         return str(value)
     if isinstance(value, Mapping):
-        return {_plain(name): _plain(each) for name, each in value.items()}
+        return {_storable(name): _storable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_storable(each) for each in value]
     return value

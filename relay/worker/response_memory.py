@@ -1,4 +1,4 @@
-"""How much of what handlers returned may be in memory as text; no I/O."""
+"""Limits the memory that answers take as text. No I/O."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from typing import Final
 from relay.memory import of_text
 from relay.worker.response import HandlerResponse
 
-PATIENCE: Final = 30.0
-"""Seconds after which an answer waits no more: the transaction that it belongs to may hold what one ahead of it waits for."""
+MAX_WAIT: Final = 30.0
+"""Seconds after which an answer stops waiting: its own transaction may hold a lock that an answer ahead of it waits for."""
 
 
 class ResponseMemory:
-    """Answers as they are written, each in its turn.
+    """Admits answers in turn while memory is free.
 
     Args:
-        most: bytes of all of them; the last may reach beyond, so that one always fits.
+        max_bytes: limit for all answers together; the last one may exceed it, so that one always fits.
 
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._size = 0
         self._turn = asyncio.Lock()
         self._freed = asyncio.Event()
 
     @asynccontextmanager
-    async def made(self, make: Callable[[], HandlerResponse]) -> AsyncIterator[HandlerResponse]:
-        """Wait for room, make an answer, and keep it until the block ends."""
-        await self._room()
+    async def admit(self, make: Callable[[], HandlerResponse]) -> AsyncIterator[HandlerResponse]:
+        """Wait for free memory, make the answer, and count its bytes until the block ends."""
+        await self._wait_for_memory()
         answer = make()
         size = of_text(answer.text)
         self._size += size
@@ -41,9 +41,9 @@ class ResponseMemory:
             self._size -= size
             self._freed.set()
 
-    async def _room(self) -> None:
+    async def _wait_for_memory(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE), self._turn:
-                while self._size >= self._most:
+            async with asyncio.timeout(MAX_WAIT), self._turn:
+                while self._size >= self._max_bytes:
                     self._freed.clear()
                     await self._freed.wait()

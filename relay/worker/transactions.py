@@ -1,4 +1,4 @@
-"""Transactions that end with a settle: what a handler writes, or the answer that it returned, is committed with it, or not at all."""
+"""Commits a handler's writes, or the answer that it returned, in the same transaction as the settle."""
 
 from __future__ import annotations
 
@@ -28,68 +28,68 @@ from relay.worker.response import answer_of, is_request
 from relay.worker.response_memory import ResponseMemory
 
 NO_CONNECTION_PAUSE = 1.0
-"""Seconds before a message whose handler got no connection goes back, so that it is not claimed over and over."""
+"""Seconds before a message whose handler got no connection is released, so that it is not claimed in a tight loop."""
 LONGEST_PAUSE = 5.0
-"""Seconds between two tries of an answer while the database is away."""
-LARGE = 1 << 20
-"""Characters of an answer after which its connection is not used again."""
-LOST = "lock_lost"
-"""The database's word for it."""
+"""Seconds at most between two attempts to write an answer while the database is unavailable."""
+LARGE_ANSWER = 1 << 20
+"""Characters of an answer after which its connection is closed."""
+LOCK_LOST = "lock_lost"
+"""The code of `answer_request` for a lost lock."""
 TAKEN_OVER = "the lock expired while it was handled; what the handler wrote is rolled back"
 
 
 class LockLostError(TransientAttemptError):
-    """Another worker had taken the message over: what the handler wrote is rolled back."""
+    """Another worker has claimed the message; the handler's writes are rolled back."""
 
 
 class AnswerError(Retry):
-    """The database refused to write an answer, for a reason that is none of its values."""
+    """The database refused to write an answer, for a reason unrelated to its values."""
 
 
 class RolledBackError(Retry):
-    """The handler ended its transaction without a word, and its message is not settled."""
+    """The handler rolled its transaction back without an error, and its message is not settled."""
 
 
-class Settled:
-    """Positions that a handler's own transaction has settled: nobody settles them again."""
+class SettledPositions:
+    """Positions that a handler's own transaction has settled; the engine must not settle them again."""
 
     def __init__(self) -> None:
         self._positions: set[Position] = set()
 
     def add(self, claim: Claim) -> None:
-        """Its message is in the archive."""
+        """Note a message that is in the archive."""
         self._positions.add(claim.position)
 
-    def take(self, claim: Claim) -> bool:
-        """Whether it is settled; asked once."""
+    def pop(self, claim: Claim) -> bool:
+        """Whether the message is settled; forgets it."""
         try:
             self._positions.remove(claim.position)
         except KeyError:
             return False
         return True
 
-    def before(self, settler: Settler) -> Settler:
-        """A settler that passes on what is not settled yet."""
-        return _Rest(self, settler)
+    def excluded_from(self, settler: Settler) -> Settler:
+        """A settler that passes on only messages that are not settled yet."""
+        return _RemainingSettler(self, settler)
 
 
-class _Rest:
-    """See `Settled.before`."""
+class _RemainingSettler:
+    """See `SettledPositions.excluded_from`."""
 
-    def __init__(self, settled: Settled, settler: Settler) -> None:
+    def __init__(self, settled: SettledPositions, settler: Settler) -> None:
         self._settled = settled
         self._settler = settler
 
     async def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[SettleResult]:
         """See `relay.ports.Settler`."""
-        through = [self._settled.take(claim) for claim in portion.claims]
-        for ours in (True, False):
-            places = [place for place, settled in enumerate(through) if settled is ours]
+        settled = [self._settled.pop(claim) for claim in portion.claims]
+        for done in (True, False):
+            places = [place for place, already in enumerate(settled) if already is done]
             if not places:
                 continue
             part = _part(portion, places)
             chosen = [outcomes[place] for place in places]
-            if ours:
+            if done:
                 yield SettleResult(part, chosen, [])
                 continue
             async for written in self._settler.settle(batch, part, chosen):
@@ -111,18 +111,18 @@ def _part(portion: Portion, places: Sequence[int]) -> Portion:
 
 
 class Transactions:
-    """Runs a handler in a transaction of a connection that it gets, and settles its message there.
+    """Runs a handler in a transaction, passes it the connection, and settles its message in that transaction.
 
     Args:
         conninfo: of the inbox's database, where the handler writes too.
         schema: of the inbox.
-        name: this worker, for the archive.
+        name: this worker's, for the archive.
         prepare: statements may be prepared.
-        most_bytes: bytes that answers may take as text, all together.
+        max_bytes: limit of all answers together, as text.
         handler: takes the message and the connection.
-        settled: told of what is settled.
-        policy: the database's policy that holds now.
-        emit: hears of an answer that is written again.
+        settled: collects the settled positions.
+        policy: the database's current policy.
+        emit: takes an event when an answer must be written again.
 
     """
 
@@ -133,9 +133,9 @@ class Transactions:
         schema: str,
         name: str,
         prepare: bool,
-        most_bytes: int,
+        max_bytes: int,
         handler: Handler,
-        settled: Settled,
+        settled: SettledPositions,
         policy: Callable[[], Policy],
         emit: Sink,
     ) -> None:
@@ -147,56 +147,57 @@ class Transactions:
         self._settled = settled
         self._policy = policy
         self._statements = Statements(schema)
-        self._free: list[psycopg.AsyncConnection[Any]] = []
-        self._kept = ResponseMemory(most_bytes)
-        self._grown: set[psycopg.AsyncConnection[Any]] = set()
-        """Connections that have sent something large: libpq keeps the buffer for as long as there is the connection."""
+        self._idle: list[psycopg.AsyncConnection[Any]] = []
+        self._response_memory = ResponseMemory(max_bytes)
+        self._large_buffers: set[psycopg.AsyncConnection[Any]] = set()
+        """Connections that have sent a large answer: libpq keeps the buffer until the connection is closed."""
 
     async def run(self, batch: Batch, claims: Sequence[Claim]) -> None:
-        """Handle one message; raises what the handler or the database raises, after which nothing of it is written."""
+        """Handle one message; an error of the handler or the database is raised, and nothing is written."""
         [claim] = claims
         written = False
-        async with AsyncExitStack() as kept, AsyncExitStack() as transaction:
-            connection = await self._begun(transaction)
+        async with AsyncExitStack() as memory, AsyncExitStack() as transaction:
+            connection = await self._begin(transaction)
             returned = await call(self._handler, Message(claim), connection)
-            await self._answer(connection, batch, claim, returned, kept)
-            await self._write(connection, batch, claim)
+            await self._write_answer(connection, batch, claim, returned, memory)
+            await self._settle(connection, batch, claim)
             written = True
         if not written:
             raise RolledBackError("the handler rolled its transaction back (psycopg.Rollback); raise another exception, or Reject")
         self._settled.add(claim)
 
     async def answer(self, batch: Batch, claim: Claim, returned: object) -> None:
-        """Write what a handler returned outside of a transaction with the settle, as often as it takes; raises what `run` raises.
+        """Write an answer with the settle in one transaction, and retry until it is written; raises what `run` raises.
 
-        Nothing is done where there is no answer to write.
+        Without an answer to write, do nothing.
         """
         if not (isinstance(returned, Mapping) or is_request(claim)):
             return
         attempt = 0
         while not (attempt and await self._was_settled(batch, claim)):
             try:
-                async with AsyncExitStack() as kept, AsyncExitStack() as transaction:
-                    connection = await self._begun(transaction)
-                    await self._answer(connection, batch, claim, returned, kept)
-                    await self._write(connection, batch, claim)
+                async with AsyncExitStack() as memory, AsyncExitStack() as transaction:
+                    connection = await self._begin(transaction)
+                    await self._write_answer(connection, batch, claim, returned, memory)
+                    await self._settle(connection, batch, claim)
                 break
             except (psycopg.OperationalError, psycopg.errors.CheckViolation, NotStartedError) as error:
-                # The database is away, busy, or has no partition for the day. Nobody does the work again for that.
+                # The database is unavailable, busy, or has no partition for the day: the handler must not run again for that.
                 attempt += 1
                 self._emit(SettleFailed(1, reason(error) if isinstance(error, psycopg.Error) else str(error), attempt))
                 await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
         self._settled.add(claim)
 
-    async def _answer(
-        self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim, returned: object, kept: AsyncExitStack
+    async def _write_answer(
+        self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim, returned: object, memory: AsyncExitStack
     ) -> None:
-        """The answer, where there is one or a row waits for one; the message's settle must follow, and then the end of `kept`."""
+        """Write the answer if there is one or a row waits for one. The settle must follow, then the end of `memory`."""
         if not (isinstance(returned, Mapping) or is_request(claim)):
             return
-        answer = await kept.enter_async_context(self._kept.made(lambda: answer_of(returned, most=self._policy().max_body_bytes)))
-        if len(answer.text or "") > LARGE:
-            self._grown.add(connection)
+        limit = self._policy().max_body_bytes
+        answer = await memory.enter_async_context(self._response_memory.admit(lambda: answer_of(returned, max_bytes=limit)))
+        if len(answer.text or "") > LARGE_ANSWER:
+            self._large_buffers.add(connection)
         values = {"id": claim.id, "token": batch.token, "answer": answer.text, "bytes": answer.binary}
         try:
             [(code, sentence)] = await (await connection.execute(self._statements["answer_request"], values)).fetchall()
@@ -204,55 +205,55 @@ class Transactions:
             raise
         except psycopg.Error as error:
             raise AnswerError(f"its answer was not written: {reason(error)}") from error
-        if code == LOST:
+        if code == LOCK_LOST:
             raise LockLostError(TAKEN_OVER)
         if code:
             raise Reject(sentence, code=code)
 
     async def _was_settled(self, batch: Batch, claim: Claim) -> bool:
-        """Whether a COMMIT had come through whose answer was lost."""
+        """Whether an earlier COMMIT succeeded although its reply was lost."""
         values = {"ids": [claim.id], "successes": [claim.id], "handled_by": self._name, "claimed_at": batch.claimed_at}
         with suppress(psycopg.OperationalError, NotStartedError):
             async with AsyncExitStack() as transaction:
-                connection = await self._begun(transaction)
+                connection = await self._begin(transaction)
                 return bool(await (await connection.execute(self._statements["find_archived"], values)).fetchall())
         return False
 
-    async def _put_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Keep it for the next handler, unless its state is not known, or it has grown."""
-        grown = connection in self._grown
-        self._grown.discard(connection)
-        if connection.info.transaction_status == TransactionStatus.IDLE and not grown:
-            self._free.append(connection)
+    async def _return_connection(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        """Keep the connection for the next handler, unless its state is unknown or its buffer is large."""
+        large_buffer = connection in self._large_buffers
+        self._large_buffers.discard(connection)
+        if connection.info.transaction_status == TransactionStatus.IDLE and not large_buffer:
+            self._idle.append(connection)
         else:
             await connection.close()
 
-    async def _write(self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim) -> None:
-        """The settle, fenced by the lock token: without the lock there is no commit."""
+    async def _settle(self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim) -> None:
+        """Settle, fenced by the lock token: without the lock there is no commit."""
         values = settle_of(batch, [SettleRow(claim, SUCCESS, None, None)], name=self._name, policy=self._policy())
         async with connection.cursor(binary=True) as cursor:
             await cursor.execute(self._statements["settle"], values)
             if await cursor.fetchall():
                 raise LockLostError(TAKEN_OVER)
 
-    async def _begun(self, stack: AsyncExitStack) -> psycopg.AsyncConnection[Any]:
-        """A connection in a transaction, which ends with the stack; what keeps it from that is not the message's fault."""
-        while self._free:
-            # One that a restart has closed is found here, and not by a handler.
+    async def _begin(self, stack: AsyncExitStack) -> psycopg.AsyncConnection[Any]:
+        """A connection in a transaction that ends with the stack. A failure here is no failed attempt of the message."""
+        while self._idle:
+            # A connection that a restart has closed fails here, not in a handler.
             with suppress(psycopg.OperationalError):
-                return await self._enter(stack, self._free.pop())
+                return await self._enter(stack, self._idle.pop())
         try:
-            return await self._enter(stack, await self._connected())
+            return await self._enter(stack, await self._connect())
         except (psycopg.Error, OSError, UnicodeError) as error:
             await asyncio.sleep(NO_CONNECTION_PAUSE)
             raise NotStartedError(f"The handler got no connection ({type(error).__name__}).") from error
 
     async def _enter(self, stack: AsyncExitStack, connection: psycopg.AsyncConnection[Any]) -> psycopg.AsyncConnection[Any]:
-        stack.push_async_callback(self._put_back, connection)
+        stack.push_async_callback(self._return_connection, connection)
         await stack.enter_async_context(connection.transaction())
         return connection
 
-    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+    async def _connect(self) -> psycopg.AsyncConnection[Any]:
         connection = await connect(self._conninfo, f"outbox-relay/{self._name} work", prepare_threshold=self._prepare_threshold)
         await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         await connection.execute(PIN, prepare=False)
@@ -261,5 +262,5 @@ class Transactions:
         return connection
 
     async def aclose(self) -> None:
-        """Close what is free."""
-        await asyncio.gather(*(connection.close() for connection in self._free))
+        """Close the idle connections."""
+        await asyncio.gather(*(connection.close() for connection in self._idle))

@@ -12,7 +12,7 @@ import pytest
 
 from relay.engine.policy import Policy
 from relay.events import Event
-from relay.worker.transactions import Settled, Transactions
+from relay.worker.transactions import SettledPositions, Transactions
 from tests.support.database.queue import MadeStore, Queue, until
 from tests.support.relays.processes import RelayProcess, Relays
 from tests.support.servers.logins import login
@@ -288,8 +288,8 @@ class Unheard(Transactions):
 
     tries = 0
 
-    async def _put_back(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        await super()._put_back(connection)
+    async def _return_connection(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        await super()._return_connection(connection)
         self.tries += 1
         if self.tries == 1:
             raise psycopg.OperationalError("the connection is lost")
@@ -300,15 +300,15 @@ async def test_an_answer_whose_commit_was_not_heard_is_read_again(table: Queue, 
     """It is there, so nothing is written a second time, and nobody settles the message again."""
     await asked(table, "good")
     batch = await store.batch()
-    settled = Settled()
+    settled = SettledPositions()
     told: list[Event] = []
     transactions = Unheard(
-        conninfo=table.url, schema="public", name="worker", prepare=True, most_bytes=1, handler=print, settled=settled,
+        conninfo=table.url, schema="public", name="worker", prepare=True, max_bytes=1, handler=print, settled=settled,
         policy=Policy, emit=told.append,
     )  # fmt: skip
     await transactions.answer(batch, batch.claims[0], {"response_code": 200})
     await transactions.aclose()
-    assert settled.take(batch.claims[0])
+    assert settled.pop(batch.claims[0])
     assert ["SettleFailed"] == [type(event).__name__ for event in told]
     assert {**EMPTY, "response_code": 200} == await row(table, "good")
     assert [("good", "success", None, None)] == await ended(table, 1)

@@ -158,8 +158,8 @@ async def test_a_full_inbox_pauses_the_source_at_once() -> None:
     await rig.receiver.run()
     assert [InboxFull(11, 10)] == [event for event in rig.events if isinstance(event, InboxFull)]
     assert rig.paused
-    room = rig.receiver._room
+    room = rig.receiver._backpressure
     for there, opens in ((9, []), (8, []), (7, [InboxOpen(7)])):
         rig.there = there
-        await room.look()
+        await room.count()
         assert opens == [event for event in rig.events if isinstance(event, InboxOpen)]

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import AsyncExitStack
 
 from relay.worker.response import HandlerResponse
-from relay.worker.response_memory import PATIENCE, ResponseMemory
+from relay.worker.response_memory import MAX_WAIT, ResponseMemory
 from tests.support.fakes.virtual_time import timeless
 
 
@@ -20,7 +20,7 @@ async def test_answers_are_made_in_turn_while_there_is_room() -> None:
         return HandlerResponse(text, [])
 
     async def write(text: str, ended: asyncio.Event) -> None:
-        async with kept.made(lambda: make(text)):
+        async with kept.admit(lambda: make(text)):
             await ended.wait()
 
     async with asyncio.TaskGroup() as tasks:
@@ -39,7 +39,7 @@ async def test_an_answer_does_not_wait_for_ever() -> None:
     kept, begun = ResponseMemory(1), asyncio.get_running_loop().time()
     async with AsyncExitStack() as stack:
         for _ in range(3):
-            await stack.enter_async_context(kept.made(lambda: HandlerResponse("large", [])))
-    assert 2 * PATIENCE <= asyncio.get_running_loop().time() - begun < 3 * PATIENCE
-    async with asyncio.timeout(1), kept.made(lambda: HandlerResponse(None, [])) as answer:
+            await stack.enter_async_context(kept.admit(lambda: HandlerResponse("large", [])))
+    assert 2 * MAX_WAIT <= asyncio.get_running_loop().time() - begun < 3 * MAX_WAIT
+    async with asyncio.timeout(1), kept.admit(lambda: HandlerResponse(None, [])) as answer:
         assert answer.text is None
