@@ -1,4 +1,4 @@
-"""Claims for the engine: what the database's failures mean, and a claim that can be cut."""
+"""Claims for the engine: retries after database failures, and can be cancelled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relay.ports import Intake
 
 
 class Claimer:
-    """Asks the intake for batches; a database that fails is told of and waited for."""
+    """Claims batches from the intake; reports a failing database and backs off."""
 
     def __init__(self, *, intake: Intake, stopping: asyncio.Event, emit: events.Sink) -> None:
         self._intake = intake
@@ -23,7 +23,7 @@ class Claimer:
         self._claiming: asyncio.Future[Batch | None] | None = None
         self._failures = 0
         self.failed = False
-        """The last claim found out nothing, so there is no reason to rest."""
+        """Whether the last claim failed: then the engine claims again without a rest."""
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
         """The next batch; None when nothing is due, or after a pause when the database failed."""
@@ -37,7 +37,7 @@ class Claimer:
             self._intake.reset()
             return None
         except StoreError as error:
-            await self._wait(error)
+            await self._back_off(error)
             return None
         finally:
             self._claiming.cancel()
@@ -49,17 +49,17 @@ class Claimer:
         return batch
 
     def cut(self) -> None:
-        """Wait for the database no longer; what a claim locked all the same comes back when its lock expires."""
+        """Stop waiting for the database; messages that the claim has locked are released when their locks expire."""
         if self._claiming is not None:
             self._claiming.cancel()
 
-    async def _wait(self, error: StoreError) -> None:
+    async def _back_off(self, error: StoreError) -> None:
         self.failed = True
         if error.unprintable:
             with suppress(StoreError):
                 await self._intake.reject_unprintable()
         if error.in_passing or error.unprintable:
-            # The connection is well, so heads and lanes are as they were.
+            # The connection still works, so heads and lanes are still valid.
             self._emit(events.MaintenanceFailed("claim", str(error)))
             await unless(self._stopping, asyncio.sleep(pause(1)))
             return

@@ -1,4 +1,4 @@
-"""Batches in the air: publish → decide → settle, each on its own, and how they come down when the relay leaves."""
+"""Batches in flight: publish → decide → settle, each in its own task, and their drain at shutdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relay.message import Batch, Keep, Outcome, Portion
 from relay.ports import Publisher, Settler, SettleResult
 
 SETTLE_GRACE = 5.0
-"""Seconds after the drain in which outcomes that are known may still be written."""
+"""Seconds after the drain in which known outcomes may still be written."""
 
 
 class InFlight:
@@ -24,8 +24,8 @@ class InFlight:
         publisher: sends batches.
         settler: writes outcomes.
         policy: says how often and how long to try.
-        landed: hears of what was written.
-        emit: sink of what there is to tell of a settle.
+        settled: called with each settled portion.
+        emit: takes the events of a settle.
 
     """
 
@@ -35,55 +35,55 @@ class InFlight:
         publisher: Publisher,
         settler: Settler,
         policy: Callable[[], RetryPolicy],
-        landed: Callable[[Batch, SettleResult], None],
+        settled: Callable[[Batch, SettleResult], None],
         emit: events.Sink,
     ) -> None:
         self._publisher = publisher
         self._settler = settler
         self._policy = policy
-        self._landed = landed
+        self._settled = settled
         self._emit = emit
-        self._moves: set[asyncio.Task[None]] = set()
-        self._leaving = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._drain_ended = False
         self.kept = 0
-        """Messages that were written and not confirmed when the drain ended: they keep their locks."""
+        """Messages published but not confirmed when the drain ended; they keep their locks."""
 
-    def launch(self, batch: Batch, tasks: asyncio.TaskGroup) -> None:
-        """Send a batch on its way; what nobody expected to go wrong ends the group."""
-        move = tasks.create_task(self._move(batch))
-        self._moves.add(move)
-        move.add_done_callback(self._moves.discard)
+    def start(self, batch: Batch, tasks: asyncio.TaskGroup) -> None:
+        """Start a batch; an unexpected error ends the task group."""
+        task = tasks.create_task(self._publish_and_settle(batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def stop_writing(self) -> None:
-        """Write nothing more: what the broker cannot have is released, the rest waits for its confirm."""
+        """Publish nothing more: unsent messages are released, sent ones still wait for their confirms."""
         self._publisher.stop_writing()
 
-    async def land(self, seconds: float) -> None:
-        """Wait for confirms for so long, then for what is known to be written; cancel what is left."""
+    async def drain(self, seconds: float) -> None:
+        """Wait this long for confirms, then for settles of known outcomes; cancel the rest."""
         self._settler.leave()
-        if self._moves:
-            await asyncio.wait(self._moves, timeout=seconds)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
         self.cut()
-        if self._moves:
-            await asyncio.wait(self._moves, timeout=SETTLE_GRACE)
-        for move in self._moves:
-            move.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=SETTLE_GRACE)
+        for task in self._tasks:
+            task.cancel()
 
     def cut(self) -> None:
-        """Wait for no confirm any more: what is written and not confirmed keeps its lock."""
-        self._leaving = True
+        """Stop waiting for confirms: messages published but not confirmed keep their locks."""
+        self._drain_ended = True
         self._publisher.cut()
 
-    async def _move(self, batch: Batch) -> None:
+    async def _publish_and_settle(self, batch: Batch) -> None:
         async with asyncio.TaskGroup() as settles:
             async for portion in self._publisher.publish(batch):
-                outcomes = decide_all(portion, self._policy(), chance=random.random, leaving=self._leaving)
+                outcomes = decide_all(portion, self._policy(), chance=random.random, leaving=self._drain_ended)
                 settles.create_task(self._settle(batch, portion, outcomes))
 
     async def _settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> None:
         began = time.monotonic()
         async for written in self._settler.settle(batch, portion, outcomes):
-            self._landed(batch, written)
-            self.kept += sum(isinstance(outcome, Keep) for outcome in written.outcomes) if self._leaving else 0
+            self._settled(batch, written)
+            self.kept += sum(isinstance(outcome, Keep) for outcome in written.outcomes) if self._drain_ended else 0
             for event in events_of(written, time.monotonic() - began):
                 self._emit(event)

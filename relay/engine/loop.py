@@ -1,4 +1,4 @@
-"""The core loop: claim → publish → decide → settle, several batches in the air."""
+"""The core loop: claim → publish → decide → settle, with several batches in flight."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from relay.engine.window import Window
 from relay.message import Batch
 from relay.ports import Intake, Publisher, Settler, SettleResult, Wakeup
 
-FULL_ENOUGH = 0.5
+MIN_CLAIM_SHARE = 0.5
 """Share of a batch that must be free in the window before the next claim: few large claims beat many small ones (docs/decisions/0022)."""
 
 
 class Engine:
-    """Moves messages from the queue to the archive until it is told to stop.
+    """Moves messages from the queue to the archive until `stop`.
 
     Args:
-        intake: where batches come from.
+        intake: claims batches.
         publisher: sends them.
-        settler: writes what became of them.
-        wakeup: has writers notify while there is nothing to do.
-        window: bounds what is in flight.
-        policy: says how often and how long to try.
-        batch_size: messages of one claim, at the most.
-        nudged: set when something has changed that a sleep must not outlast.
+        settler: writes their outcomes.
+        wakeup: has writers notify while the relay is idle.
+        window: limits the messages in flight.
+        policy: how often and how long to retry.
+        batch_size: messages of one claim at most.
+        nudged: set to end a sleep early.
         emit: takes events.
 
     """
@@ -56,43 +56,43 @@ class Engine:
         self._stopping = asyncio.Event()
         self._nudged = nudged
         self._claimer = Claimer(intake=intake, stopping=self._stopping, emit=emit)
-        self._flight = InFlight(publisher=publisher, settler=settler, policy=policy, landed=self._landed, emit=emit)
+        self._in_flight = InFlight(publisher=publisher, settler=settler, policy=policy, settled=self._on_settled, emit=emit)
         self._ended = False
         self.claiming = True
-        """A claim is unanswered or waits for the broker, or the last one failed: there may be something to move."""
+        """Whether there may be work: a claim is running, waits for the broker, or failed."""
 
     async def run(self, *, drain_seconds: float) -> None:
-        """Claim until `stop`, then let what is in flight finish within `drain_seconds` and cut the rest."""
+        """Claim until `stop`, then drain for `drain_seconds` and cut the rest."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 while not self._stopping.is_set():
                     if batch := await self._next_batch():
-                        self._flight.launch(batch, tasks)
-                await self._flight.land(drain_seconds)
+                        self._in_flight.start(batch, tasks)
+                await self._in_flight.drain(drain_seconds)
         finally:
             self._ended = True
 
     def stop(self) -> None:
-        """Claim nothing and write nothing more; `run` returns when what is written is through and the rest released."""
+        """Claim and publish nothing more; `run` returns when the sent messages are settled and the others released."""
         self._stopping.set()
         self._nudged.set()
-        self._flight.stop_writing()
+        self._in_flight.stop_writing()
 
     def cut(self) -> None:
-        """Stop, and wait for no confirm any more: what is written and not confirmed keeps its lock."""
+        """Stop, and do not wait for confirms: messages published but not confirmed keep their locks."""
         self.stop()
         self._claimer.cut()
-        self._flight.cut()
+        self._in_flight.cut()
 
     @property
     def running(self) -> bool:
-        """Neither ended nor failed."""
+        """Whether `run` has neither ended nor failed."""
         return not self._ended
 
     @property
     def kept(self) -> int:
-        """Messages that were written and not confirmed when the drain ended: they keep their locks."""
-        return self._flight.kept
+        """Messages published but not confirmed when the drain ended; they keep their locks."""
+        return self._in_flight.kept
 
     async def _next_batch(self) -> Batch | None:
         if not self._publisher.ready:
@@ -101,13 +101,13 @@ class Engine:
             return None
         self._nudged.clear()
         room, room_bytes = self._window.room()
-        # Beside an exchange that is stuck half of the window is all there is.
-        if room_bytes <= 0 or room < max(1, min(self._batch_size, self._window.max_messages // 2) * FULL_ENOUGH):
+        # While an exchange is stuck, only half of the window is free for the others.
+        if room_bytes <= 0 or room < max(1, min(self._batch_size, self._window.max_messages // 2) * MIN_CLAIM_SHARE):
             await unless(self._stopping, self._nudged.wait())
             return None
         self.claiming = True
         batch = await self._claimer.claim(min(room, self._batch_size), room_bytes)
-        # After one that failed the next one begins before anybody looks.
+        # After a failed claim the next one starts before `claiming` can be read.
         self.claiming = False
         if batch:
             self._window.add(batch)
@@ -117,7 +117,7 @@ class Engine:
         return batch
 
     async def _rest(self) -> None:
-        """Nothing is due: have writers notify, look once more, and sleep until a hint or the next look."""
+        """Nothing is due: have writers notify, poll once more, and sleep until a hint or the next poll."""
         if await self._wakeup.idle():
             self._intake.hint()
             return
@@ -125,8 +125,8 @@ class Engine:
             async with asyncio.timeout(self._intake.until_next_look()):
                 await self._nudged.wait()
 
-    def _landed(self, batch: Batch, written: SettleResult) -> None:
-        """There is room again, and keys may have come free."""
+    def _on_settled(self, batch: Batch, written: SettleResult) -> None:
+        """The window has room again, and ordering keys may be free."""
         self._window.remove(batch, written.portion.claims)
         self._intake.settled(written.portion, written.outcomes)
         self._nudged.set()

@@ -1,4 +1,4 @@
-"""Policy that the database carries out, as the relay reads it from `queue_message_setting`."""
+"""The database's policy, as the relay reads it from `queue_message_setting`."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from relay.engine.retry import RetryPolicy, Unroutable
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What holds now; its defaults are those of the settings of the same names, as of a new database."""
+    """The current policy; its defaults are those of the settings of the same names and of a new database."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     keep_successes: bool = True
-    """False: of the successes nothing is archived (setting `archive` = failures)."""
+    """False: successes are not archived (setting `archive` = failures)."""
     park_dead_keys: bool = False
-    """True: a head that becomes dead parks its ordering key (setting `on_dead_key` = park)."""
+    """True: a dead message parks its ordering key (setting `on_dead_key` = park)."""
     notify: str = "idle"
     lock_seconds: float = 30.0
     max_body_bytes: int = 16 << 20
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
-        """Read the table's rows; the database has checked their values, and what is missing has its default.
+        """Read the table's rows. The database has checked their values; a missing row means the default.
 
         Raises:
-            ValueError: a value that this relay does not know, as a newer schema may have.
+            ValueError: a value is unknown to this relay, as a newer schema may have it.
         """
         default = cls()
         unroutable, by_exchange = parse_unroutable(settings.get("unroutable", default.retry.unroutable))
@@ -49,22 +49,22 @@ class Policy:
 
 
 class Controls(NamedTuple):
-    """What operators hold, limit or have scheduled now."""
+    """What operators have paused, limited or scheduled."""
 
     paused: list[str]
     limits: dict[str, float]
-    """Messages a second by exchange, of all relays together."""
+    """Messages a second by exchange, for all relays together."""
     relays: int
-    """How many share them."""
+    """How many relays share the limits."""
     tick_in: float | None = None
-    """Seconds until a schedule is due; None where there is none."""
+    """Seconds until the next schedule is due; None without one."""
 
 
 def parse_unroutable(value: str) -> tuple[Unroutable, dict[str, Unroutable]]:
-    """Policy for unroutable messages and its exceptions by exchange, from text such as `retry,audit=accept`.
+    """The policy for unroutable messages and its exceptions by exchange, from text such as `retry,audit=accept`.
 
     Raises:
-        ValueError: a part is not one of the words, or two parts contradict each other.
+        ValueError: a part is unknown, or two parts contradict each other.
 
     """
     found: dict[str | None, Unroutable] = {}

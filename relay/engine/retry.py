@@ -1,4 +1,4 @@
-"""Decides what becomes of a message after a publish: a pure function over the result, the attempts and the policy."""
+"""Decides the outcome of a message after a publish: a pure function of the result, the attempts and the policy."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from relay.message import CONFIRMED, SUCCESS, Archive, Claim, GiveBack, Keep, Ou
 
 Unroutable = Literal["retry", "reject", "accept"]
 JITTER = 0.2
-"""Share of a backoff that chance adds or takes, so that messages that failed together do not return together."""
+"""Share of a backoff that is random, so that messages that failed together do not return together."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long to try; the database's settings of the same names decide."""
+    """How often and how long to retry: the database's settings of the same names."""
 
     max_attempts: int = 12
     backoff_base: float = 1.0
-    """Seconds after the first spoiled attempt; doubles with each further one."""
+    """Seconds after the first failed attempt; doubles with each further one."""
     backoff_max: float = 600.0
-    """Seconds at the most. The defaults wait half an hour in all."""
+    """Longest backoff in seconds. With the defaults, all backoffs together take half an hour."""
     unroutable: Unroutable = "retry"
     unroutable_by_exchange: Mapping[str, Unroutable] = field(default_factory=dict)
 
     def unroutable_of(self, exchange: str) -> Unroutable:
-        """The policy for messages that an exchange could route nowhere."""
+        """The policy for unroutable messages of an exchange."""
         return self.unroutable_by_exchange.get(exchange, self.unroutable)
 
 
@@ -37,7 +37,7 @@ def backoff(attempt: int, policy: RetryPolicy, chance: float) -> float:
 
 
 def decide_all(portion: Portion, policy: RetryPolicy, *, chance: Callable[[], float], leaving: bool = False) -> Sequence[Outcome]:
-    """One outcome for each result of a portion, as `decide`; the common case, all confirmed, costs one pass in C."""
+    """One outcome for each result of a portion, as `decide`; if all are confirmed, this is one pass in C."""
     if portion.results.count(CONFIRMED) == len(portion.results):
         return [SUCCESS] * len(portion.results)
     pairs = zip(portion.claims, portion.results, strict=True)
@@ -51,10 +51,10 @@ def decide(  # noqa: PLR0911 - one for each verdict
 
     Args:
         claim: the message, with its attempts so far.
-        result: what the publisher said.
+        result: the publisher's result.
         policy: attempts, backoff and what to do with unroutable messages.
         chance: a random number in [0, 1) for the jitter.
-        leaving: the drain time is over, so what was written and not confirmed keeps its lock.
+        leaving: the drain is over, so a message published but not confirmed keeps its lock.
 
     """
     match result.verdict:
@@ -82,7 +82,7 @@ def _unknown(claim: Claim, result: PublishResult, policy: RetryPolicy, chance: f
         return GiveBack(result.code, result.detail)
     if result.alone:
         return _attempt(claim, result, policy, chance)
-    # One of them is guilty. They come back, alone on the connection, until one is left; none is condemned for its company.
+    # One of several messages is the cause. Each is published again, isolated on the connection, until the cause is proven.
     return Retry(backoff(claim.attempts, policy, chance), result.code, result.detail)
 
 
@@ -98,7 +98,7 @@ def _unroutable(claim: Claim, result: PublishResult, policy: RetryPolicy, chance
 
 def _attempt(claim: Claim, result: PublishResult, policy: RetryPolicy, chance: float) -> Outcome:
     if claim.attempts >= policy.max_attempts:
-        # The limit may have been lowered since.
+        # max_attempts may have been lowered since the claim.
         allowed = (
             f"of {policy.max_attempts}" if claim.attempts == policy.max_attempts else f"and max_attempts is {policy.max_attempts} by now"
         )

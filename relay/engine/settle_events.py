@@ -1,4 +1,4 @@
-"""Turns a settled portion into events; pure."""
+"""Turns a settled portion into events. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEAD = frozenset({Result.REJECTED, Result.FAILED, Result.LOCK_EXPIRED})
 
 
 def word(outcome: Outcome) -> str:
-    """The word under which an outcome is counted."""
+    """The label under which an outcome is counted."""
     match outcome:
         case Archive():
             return outcome.result.value
@@ -26,7 +26,7 @@ def word(outcome: Outcome) -> str:
 
 
 def events_of(written: SettleResult, seconds: float) -> Iterator[Event]:
-    """What there is to tell of a settled portion: counts, lost locks, dead messages."""
+    """The events of a settled portion: counts, lost locks, dead messages."""
     portion, outcomes, lost = written
     yield BatchSettled(len(outcomes), seconds, _counts(written), _publish_seconds(portion))
     if lost:
@@ -37,7 +37,7 @@ def events_of(written: SettleResult, seconds: float) -> Iterator[Event]:
 
 
 def _counts(written: SettleResult) -> dict[str, int]:
-    """Outcomes by word; what was taken over counts as lost, whatever we meant to write."""
+    """Outcomes by label; a message that another relay reclaimed counts as lost, whatever its outcome was."""
     if not written.lost:
         return count(written.outcomes)
     ours = [outcome for claim, outcome in zip(written.portion.claims, written.outcomes, strict=True) if claim.id not in written.lost]
@@ -45,7 +45,7 @@ def _counts(written: SettleResult) -> dict[str, int]:
 
 
 def count(outcomes: Sequence[Outcome]) -> dict[str, int]:
-    """Outcomes by word; the common case, all the same success, costs one pass in C."""
+    """Outcomes by label; if all are successes, this is one pass in C."""
     successes = outcomes.count(SUCCESS)
     counts = Counter(word(outcome) for outcome in outcomes if outcome != SUCCESS) if successes < len(outcomes) else Counter[str]()
     counts[Result.SUCCESS.value] += successes

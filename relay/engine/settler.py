@@ -1,4 +1,4 @@
-"""Writes outcomes until they are written. A failed settle is tried again as a settle; it never causes a second publish."""
+"""Writes outcomes, and retries until they are written. A failed settle never causes a second publish."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from relay.ports import RowLeft, SettleResult, SettleRow, SettleStore
 Item = TypeVar("Item")
 
 LONGEST_PAUSE = 5.0
-"""Seconds between two tries while the database is away."""
-GUILTY_PAUSE = 30.0
-"""Seconds between two tries of a row that the archive refuses by itself."""
+"""Seconds at most between two attempts while the database is unavailable."""
+REFUSED_PAUSE = 30.0
+"""Seconds at most between two attempts for a row that the archive refuses."""
 BUSY_PAUSE = 1.0
-"""Seconds between two tries of a row that another session holds."""
+"""Seconds at most between two attempts for a row that another session has locked."""
 BUSY = (
     "Another session holds these rows of queue_message, or a trigger of the table keeps them; they are tried again, and their "
     "neighbours are settled. If this goes on, let the long transaction end that pg_stat_activity shows, or correct the trigger."
@@ -27,31 +27,31 @@ BUSY = (
 
 
 class Write(Protocol):
-    """One of the two statements."""
+    """The statement for archive or for release."""
 
     async def __call__(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Write rows; return those that were not written."""
 
 
 class SettlePass(NamedTuple):
-    """What one try at everything came to."""
+    """The result of one attempt to write all rows."""
 
     lost: list[str]
     refused: list[SettleRow]
-    """Rows that spoil the statement alone: they wait, their neighbours do not."""
+    """Rows that make the statement fail by themselves; only they wait."""
     busy: list[SettleRow]
-    """Rows that other sessions hold: they wait too."""
+    """Rows that other sessions have locked; they wait too."""
 
     def plus(self, other: SettlePass) -> SettlePass:
-        """Both together."""
+        """The sum of both."""
         return SettlePass(self.lost + other.lost, self.refused + other.refused, self.busy + other.busy)
 
 
-NOTHING = SettlePass([], [], [])
+NO_ROWS = SettlePass([], [], [])
 
 
 class RetryingSettler:
-    """The settler that the engine talks to."""
+    """The engine's settler; see `relay.ports.Settler`."""
 
     def __init__(self, *, store: SettleStore, emit: events.Sink) -> None:
         self._store = store
@@ -62,51 +62,51 @@ class RetryingSettler:
         """See `relay.ports.Settler`."""
         tries = 0
         while portion.claims:
-            lost, refused, busy = await self._pass(batch, _rows(batch, portion, outcomes))
-            written = _without(portion, outcomes, [*refused, *busy])
+            lost, refused, busy = await self._try_all(batch, _rows(batch, portion, outcomes))
+            written = _settled_part(portion, outcomes, [*refused, *busy])
             if written.portion.claims:
                 yield written._replace(lost=lost)
             left = busy if self._leaving.is_set() else [*refused, *busy]
-            portion, outcomes = _only(portion, outcomes, left)
+            portion, outcomes = _unsettled_part(portion, outcomes, left)
             if left:
                 tries += 1
-                await self._rest(pause(tries, longest=BUSY_PAUSE if busy else GUILTY_PAUSE))
+                await self._rest(pause(tries, longest=BUSY_PAUSE if busy else REFUSED_PAUSE))
 
     def leave(self) -> None:
         """See `relay.ports.Settler`."""
         self._leaving.set()
 
     async def _rest(self, seconds: float) -> None:
-        """Wait; a relay that begins to leave tries once more at once."""
+        """Wait; at the start of a shutdown, retry at once."""
         if self._leaving.is_set():
             await asyncio.sleep(seconds)
         else:
             await unless(self._leaving, asyncio.sleep(seconds))
 
-    async def _pass(self, batch: Batch, rows: Sequence[SettleRow]) -> SettlePass:
+    async def _try_all(self, batch: Batch, rows: Sequence[SettleRow]) -> SettlePass:
         archived = [row for row in rows if isinstance(row.outcome, Archive)]
         released = [row for row in rows if isinstance(row.outcome, Retry | GiveBack)] if len(archived) < len(rows) else []
-        done = await self._persist(self._store.archive, batch, archived) if archived else NOTHING
-        return done.plus(await self._persist(self._store.release, batch, released)) if released else done
+        done = await self._write(self._store.archive, batch, archived) if archived else NO_ROWS
+        return done.plus(await self._write(self._store.release, batch, released)) if released else done
 
-    async def _persist(self, write: Write, batch: Batch, rows: Sequence[SettleRow]) -> SettlePass:
-        """Try until it is written; halve what a row's own values spoil until that row stands alone."""
+    async def _write(self, write: Write, batch: Batch, rows: Sequence[SettleRow]) -> SettlePass:
+        """Retry until written. Halve refused rows until the refused row is alone."""
         attempt = 0
         while True:
             try:
-                return self._passed(rows, await write(batch, rows, again=attempt > 0))
+                return self._written(rows, await write(batch, rows, again=attempt > 0))
             except StoreError as error:
                 attempt += 1
                 if error.refused and len(rows) > 1:
                     middle = len(rows) // 2
-                    left, right = [await self._persist(write, batch, half) for half in (rows[:middle], rows[middle:])]
+                    left, right = [await self._write(write, batch, half) for half in (rows[:middle], rows[middle:])]
                     return left.plus(right)
                 self._emit(events.SettleFailed(len(rows), str(error), attempt))
                 if error.refused:
                     return SettlePass([], list(rows), [])
             await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
 
-    def _passed(self, rows: Sequence[SettleRow], left: Sequence[RowLeft]) -> SettlePass:
+    def _written(self, rows: Sequence[SettleRow], left: Sequence[RowLeft]) -> SettlePass:
         busy = {one.id for one in left if one.busy}
         if busy:
             self._emit(events.SettleFailed(len(busy), BUSY, 1))
@@ -123,23 +123,23 @@ def _rows(batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> list[S
     ]
 
 
-def _without(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[SettleRow]) -> SettleResult:
-    """What was written."""
+def _settled_part(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[SettleRow]) -> SettleResult:
+    """The part of a portion that was written."""
     if not left:
         return SettleResult(portion, outcomes, [])
     apart = {row.claim.position for row in left}
     indexes = [index for index, claim in enumerate(portion.claims) if claim.position not in apart]
-    return SettleResult(_picked(portion, indexes), _pick(outcomes, indexes), [])
+    return SettleResult(_portion_of(portion, indexes), _pick(outcomes, indexes), [])
 
 
-def _only(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[SettleRow]) -> tuple[Portion, Sequence[Outcome]]:
-    """What is left to write."""
+def _unsettled_part(portion: Portion, outcomes: Sequence[Outcome], left: Sequence[SettleRow]) -> tuple[Portion, Sequence[Outcome]]:
+    """The part of a portion that is not written yet."""
     apart = {row.claim.position for row in left}
     indexes = [index for index, claim in enumerate(portion.claims) if claim.position in apart] if left else []
-    return _picked(portion, indexes), _pick(outcomes, indexes)
+    return _portion_of(portion, indexes), _pick(outcomes, indexes)
 
 
-def _picked(portion: Portion, indexes: Sequence[int]) -> Portion:
+def _portion_of(portion: Portion, indexes: Sequence[int]) -> Portion:
     claims, results, published, confirmed = portion
     return Portion(_pick(claims, indexes), _pick(results, indexes), _pick(published, indexes), _pick(confirmed, indexes))
 

@@ -1,4 +1,4 @@
-"""What a relay holds: claimed, not yet settled. Bounds the window and says which locks to renew; no I/O."""
+"""The window: limits the messages in flight and names the locks to renew. No I/O."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Window:
         self.max_messages = window
         self._window_bytes = window_bytes
         self._batches: dict[Batch, dict[tuple[int, int], Claim] | None] = {}
-        """What is in flight of each batch; None: all of it, and most batches are removed at once."""
+        """Claims in flight by batch. None means the whole batch: most batches are removed at once."""
         self._by_exchange: Counter[str] = Counter()
         self._size_by_exchange: Counter[str] = Counter()
         self.stuck: frozenset[str] = frozenset()
-        """Exchanges that are silent and together are half of the window or more."""
+        """Silent exchanges that together fill half of the window or more."""
         self.taken = 0
         """Messages claimed since the start."""
         self.messages = 0
@@ -54,7 +54,7 @@ class Window:
         return in_flight
 
     def _subtract(self, exchanges: Mapping[str, Amount]) -> None:
-        """Count so much less; applications name exchanges, so those with none in flight are forgotten."""
+        """Subtract counts. Forget exchanges without messages in flight: applications may name any number of exchanges."""
         for exchange, amount in exchanges.items():
             self.messages -= amount.messages
             self.size -= amount.size
@@ -72,26 +72,26 @@ class Window:
 
     @property
     def lowest(self) -> Position | None:
-        """No message in flight stands below this position; None where nothing is in flight."""
+        """The lowest position in flight, or a lower one; None when nothing is in flight."""
         return min((batch.claims[0].position for batch in self._batches), default=None)
 
     @property
     def exchanges(self) -> Mapping[str, int]:
-        """Messages by exchange."""
+        """Messages in flight by exchange."""
         return self._by_exchange
 
     def count(self, exchange: str) -> int:
-        """Messages of an exchange."""
+        """Messages of an exchange in flight."""
         return self._by_exchange[exchange]
 
     def size_of(self, exchange: str) -> int:
-        """Bytes of an exchange."""
+        """Bytes of an exchange in flight."""
         return self._size_by_exchange[exchange]
 
     def room(self) -> tuple[int, int]:
-        """Messages and bytes that may still be claimed; both at most 0 when the window is full.
+        """Messages and bytes that may still be claimed; 0 or less when the window is full.
 
-        Of exchanges that are stuck half of the window counts at the most: the other half is left to the others.
+        Stuck exchanges count for half of the window at most, so that half of it stays free for the others.
         """
         messages, size = self._of(self.stuck)
         return (
@@ -100,7 +100,7 @@ class Window:
         )
 
     def note_silence(self, silent: Collection[str]) -> bool:
-        """Learn which exchanges do not confirm; return whether that changes which are stuck."""
+        """Set the exchanges that do not confirm; return whether the stuck exchanges changed."""
         messages, size = self._of(silent)
         much = messages * 2 >= self.max_messages or size * 2 >= self._window_bytes
         before, self.stuck = self.stuck, frozenset(silent if much else ())

@@ -1,4 +1,4 @@
-"""Typed events that the core and its adapters emit; logs, metrics and tests are sinks."""
+"""Typed events of the core and its adapters; logs, metrics and tests are sinks."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ class Event:
     """Something that happened; subclasses carry plain values and never payloads or secrets."""
 
     level: ClassVar[str] = "info"
-    """Level at which the log sink writes it; "none" is for metrics and tests only."""
+    """Level of the log line; "none" is for metrics and tests only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started(Event):
-    """The relay is registered and begins to claim."""
+    """The relay is registered and starts to claim."""
 
     relay_id: int
     name: str
@@ -26,7 +26,7 @@ class Started(Event):
 
 @dataclass(frozen=True, slots=True)
 class HttpUp(Event):
-    """Metrics and probes are served here."""
+    """The HTTP server for metrics and probes is listening."""
 
     host: str
     port: int
@@ -34,24 +34,24 @@ class HttpUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class Stopping(Event):
-    """A signal or a caller asked for the end; nothing is claimed and nothing new is written any more."""
+    """The relay is shutting down, after a signal or a call: it claims and publishes nothing more."""
 
     reason: str
     action: str
-    """drain: what is written waits for its confirm; cut: no longer."""
+    """drain: wait for confirms of published messages; cut: do not wait."""
     in_flight: int
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped(Event):
-    """The relay has left; `kept` written messages keep their lock because no confirm came in time."""
+    """The relay has stopped; `kept` published messages keep their locks because their confirms did not come in time."""
 
     kept: int
 
 
 @dataclass(frozen=True, slots=True)
 class Abandoned(Event):
-    """The relay ends although a server hangs in the middle of an answer; what is in hand keeps its locks until they expire."""
+    """The relay exits while a server hangs in the middle of a reply; its messages in flight stay locked until their locks expire."""
 
     level: ClassVar[str] = "error"
     in_hand: int
@@ -77,7 +77,7 @@ class BatchSettled(Event):
     seconds: float
     outcomes: Mapping[str, int] = field(default_factory=dict)
     publish_seconds: float = 0.0
-    """From write to last confirm of the portion."""
+    """Seconds from the first publish to the last confirm of the portion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class MessageDead(Event):
 
 @dataclass(frozen=True, slots=True)
 class LockLost(Event):
-    """Another relay had taken these messages over before they were settled: they may have gone out twice."""
+    """Another relay claimed these messages before they were settled: they may have been sent twice."""
 
     level: ClassVar[str] = "warning"
     ids: tuple[str, ...]
@@ -102,7 +102,7 @@ class LockLost(Event):
 
 @dataclass(frozen=True, slots=True)
 class MessageRefused(Event):
-    """A trigger refuses to claim, release or archive a message; the relay tries it again and reports it once a minute."""
+    """A trigger refuses to claim, release or archive a message; the relay retries it and logs this once a minute."""
 
     level: ClassVar[str] = "warning"
     id: str
@@ -112,7 +112,7 @@ class MessageRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class SettleFailed(Event):
-    """A settle did not get through and is tried again as a settle."""
+    """A settle failed; the relay retries the settle and does not publish again."""
 
     level: ClassVar[str] = "warning"
     messages: int
@@ -122,7 +122,7 @@ class SettleFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class DatabaseDown(Event):
-    """The database did not answer or refused; the relay waits."""
+    """The database did not answer, or refused; the relay waits and retries."""
 
     level: ClassVar[str] = "warning"
     error: str
@@ -136,7 +136,7 @@ class DatabaseUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionInsecure(Event):
-    """A connection stands that others could read or take over on its way; each is told once."""
+    """An open connection could be read or taken over on the network; each risk is logged once."""
 
     level: ClassVar[str] = "warning"
     risk: str
@@ -144,14 +144,14 @@ class ConnectionInsecure(Event):
 
 @dataclass(frozen=True, slots=True)
 class SecretChanged(Event):
-    """The file of this setting holds something else: from now on connections are made with that."""
+    """The file of this setting has changed: new connections use the new value."""
 
     setting: str
 
 
 @dataclass(frozen=True, slots=True)
 class SecretKept(Event):
-    """The file of this setting is gone or not usable: connections are made with what it held before. Told once until it is right again."""
+    """The file of this setting is missing or invalid: new connections use the previous value. Logged once until the file is valid again."""
 
     level: ClassVar[str] = "warning"
     setting: str
@@ -160,7 +160,7 @@ class SecretKept(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeLimited(Event):
-    """From now on at most so many messages a second of an exchange go out, over all relays."""
+    """An exchange is limited to `per_second` messages a second, over all relays."""
 
     exchange: str
     per_second: float
@@ -175,12 +175,12 @@ class ExchangeUnlimited(Event):
 
 @dataclass(frozen=True, slots=True)
 class ListenUp(Event):
-    """LISTEN proved itself alive by hearing its own notification."""
+    """LISTEN works: the relay received its own test notification."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenDown(Event):
-    """LISTEN is not heard; the poll goes on alone."""
+    """LISTEN does not work; the relay only polls."""
 
     level: ClassVar[str] = "warning"
     error: str
@@ -188,7 +188,7 @@ class ListenDown(Event):
 
 @dataclass(frozen=True, slots=True)
 class LocksSwept(Event):
-    """Expired locks went back to the queue or, past the limit, to the archive."""
+    """Messages with expired locks were released to the queue or, past the limit, archived."""
 
     level: ClassVar[str] = "warning"
     released: int
@@ -197,7 +197,7 @@ class LocksSwept(Event):
 
 @dataclass(frozen=True, slots=True)
 class MessagesRenumbered(Event):
-    """Messages of another cluster, as from a restored dump, got transaction ids of this one; `more` are left."""
+    """Messages of another cluster (a restored dump) got transaction ids of this one; `more`: some are left."""
 
     messages: int
     more: bool
@@ -205,14 +205,14 @@ class MessagesRenumbered(Event):
 
 @dataclass(frozen=True, slots=True)
 class ForeignIdsSought(Event):
-    """The queue is searched for messages of another cluster; `messages` were looked at so far."""
+    """The relay is searching the queue for messages of another cluster; it has searched `messages` so far."""
 
     messages: int
 
 
 @dataclass(frozen=True, slots=True)
 class StrandedFound(Event):
-    """The scrub claimed fresh messages that claims had passed over, such as those that another session had locked."""
+    """The scrub claimed messages that earlier claims had skipped, such as messages locked by another session."""
 
     level: ClassVar[str] = "warning"
     messages: int
@@ -220,7 +220,7 @@ class StrandedFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class PartitionsEnsured(Event):
-    """Archive partitions were made or dropped."""
+    """Archive partitions were created or dropped."""
 
     created: int
     dropped: int
@@ -228,7 +228,7 @@ class PartitionsEnsured(Event):
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceFailed(Event):
-    """A maintenance step failed and will be tried again."""
+    """A maintenance task failed and will be retried."""
 
     level: ClassVar[str] = "warning"
     step: str
@@ -237,7 +237,7 @@ class MaintenanceFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SettingOverruled(Event):
-    """This relay's environment differs from the database's policy, which holds."""
+    """A setting of this relay differs from the database's policy; the policy wins."""
 
     level: ClassVar[str] = "warning"
     name: str
@@ -259,16 +259,16 @@ def fan_out(*sinks: Sink) -> Sink:
 
 
 def warn_once(emit: Sink) -> Callable[[str], None]:
-    """Tells of connections that are not safe, of each risk once."""
-    told: set[str] = set()
+    """Report connections that are not secure, each risk once."""
+    reported: set[str] = set()
 
     def warn(risk: str) -> None:
-        if risk not in told:
-            told.add(risk)
+        if risk not in reported:
+            reported.add(risk)
             emit(ConnectionInsecure(risk))
 
     return warn
 
 
 NOBODY = fan_out()
-"""Where nobody is to hear of it."""
+"""The sink that drops every event."""

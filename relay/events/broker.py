@@ -1,4 +1,4 @@
-"""What there is to tell of the broker and its exchanges, as `relay.events` has it."""
+"""Events of the broker and its exchanges; see `relay.events`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.events import Event
 
 @dataclass(frozen=True, slots=True)
 class BrokerDown(Event):
-    """The broker connection is lost or refused; the relay waits."""
+    """The broker connection is lost or refused; the relay waits and retries."""
 
     level: ClassVar[str] = "warning"
     error: str
@@ -19,11 +19,11 @@ class BrokerDown(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokerUp(Event):
-    """The broker connection stands."""
+    """The broker connection is open."""
 
     version: str
     host: str = ""
-    """Which of them, with its port."""
+    """The connected host, with its port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class BrokerBlocked(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokerUnblocked(Event):
-    """The resource alarm is over, or the connection that was blocked is."""
+    """The resource alarm is over, or the blocked connection is closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExchangeQuarantined(Event):
-    """A channel died or an exchange is missing: its messages go one at a time until it is proven again."""
+    """A channel was closed or an exchange is missing: its messages are sent one at a time until one is confirmed."""
 
     level: ClassVar[str] = "warning"
     exchange: str
@@ -50,7 +50,7 @@ class ExchangeQuarantined(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeProven(Event):
-    """An exchange took a message alone; batches go on."""
+    """An exchange has confirmed a single message; batches resume."""
 
     level: ClassVar[str] = "debug"
     exchange: str
@@ -73,4 +73,4 @@ class ChannelsLimited(Event):
 
 @dataclass(frozen=True, slots=True)
 class ChannelsUnlimited(Event):
-    """The limit of channels is felt no more, or is forgotten: the connection asks for as many channels as it needs."""
+    """The channel limit no longer matters: the connection opens as many channels as it needs."""

@@ -1,4 +1,4 @@
-"""What there is to tell of contracts, as `relay.events` has it."""
+"""Events of message contracts; see `relay.events`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.events import Event
 
 @dataclass(frozen=True, slots=True)
 class ContractsHeld(Event):
-    """From now on messages are checked against so many contracts."""
+    """Messages are now checked against this number of contracts."""
 
     enforced: int
     warned: int
@@ -18,7 +18,7 @@ class ContractsHeld(Event):
 
 @dataclass(frozen=True, slots=True)
 class ContractUnusable(Event):
-    """This relay cannot read a contract, whose messages go out unchecked; told whenever contracts have changed."""
+    """This relay cannot read a contract, so its messages are sent unchecked; logged again after each change of contracts."""
 
     level: ClassVar[str] = "error"
     exchange: str
@@ -29,7 +29,7 @@ class ContractUnusable(Event):
 
 @dataclass(frozen=True, slots=True)
 class ContractBroken(Event):
-    """A message goes out although it breaks a contract, whose mode is `warn`."""
+    """A message breaks a contract with mode `warn`; it is sent all the same."""
 
     level: ClassVar[str] = "warning"
     id: str

@@ -1,4 +1,4 @@
-"""Events of an inbox: what came from the broker, what became of it, and how handlers failed."""
+"""Events of an inbox: deliveries from the broker, their outcomes, and handler failures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.events import Event
 
 @dataclass(frozen=True, slots=True)
 class Receiving(Event):
-    """The receiver begins; the queues that it takes messages from."""
+    """The receiver starts to consume these queues."""
 
     schema: str
     queues: tuple[str, ...]
@@ -18,14 +18,14 @@ class Receiving(Event):
 
 @dataclass(frozen=True, slots=True)
 class QueueOpened(Event):
-    """A queue's messages come in."""
+    """A queue is being consumed."""
 
     queue: str
 
 
 @dataclass(frozen=True, slots=True)
 class QueueNarrowed(Event):
-    """More bytes of a queue had come than may be here: it has them back, and sends so many messages at a time for now."""
+    """Unacknowledged bytes exceeded the limit: the surplus was requeued, and the prefetch count lowered to `prefetch` for now."""
 
     queue: str
     size: int
@@ -34,7 +34,7 @@ class QueueNarrowed(Event):
 
 @dataclass(frozen=True, slots=True)
 class QueueRefused(Event):
-    """A queue is missing, may not be read, is a stream, or was deleted: it is asked for again and again."""
+    """A queue is missing, may not be read, is a stream, or was deleted; the receiver keeps retrying."""
 
     level: ClassVar[str] = "warning"
     queue: str
@@ -44,7 +44,7 @@ class QueueRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class BatchReceived(Event):
-    """Deliveries are committed: new ones, those that were there already, and those that went to the dead side."""
+    """Deliveries are committed: new ones, ones known already, and ones archived as rejected."""
 
     level: ClassVar[str] = "none"
     new: int
@@ -55,7 +55,7 @@ class BatchReceived(Event):
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRejected(Event):
-    """A delivery can never be a message: it went to the dead side."""
+    """A delivery can never be stored as a message, so it was archived as rejected."""
 
     level: ClassVar[str] = "warning"
     queue: str
@@ -65,7 +65,7 @@ class DeliveryRejected(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReceiveFailed(Event):
-    """Deliveries could not be written; they are tried again, and acknowledged only after that."""
+    """Deliveries could not be written; the write is retried, and they are acknowledged only after it succeeds."""
 
     level: ClassVar[str] = "warning"
     messages: int
@@ -75,7 +75,7 @@ class ReceiveFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class InboxFull(Event):
-    """More messages wait in the inbox than is allowed: nothing is taken from the queues until a fifth of them is gone."""
+    """The inbox has reached its limit; consuming stops until a fifth of its messages is handled."""
 
     level: ClassVar[str] = "warning"
     waiting: int
@@ -84,29 +84,29 @@ class InboxFull(Event):
 
 @dataclass(frozen=True, slots=True)
 class InboxOpen(Event):
-    """There is room again: messages come in."""
+    """The inbox has room again; consuming resumes."""
 
     waiting: int
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerFailed(Event):
-    """A worker's handler raised an exception, which spoiled an attempt; of messages that were handed over together the first is named."""
+    """A worker's handler raised an exception, and the attempt failed; `id` is the first message of a batch."""
 
     level: ClassVar[str] = "warning"
     id: str
     kind: str
     """The exception's type."""
     error: str
-    """As the row keeps it: the sentence of a `Retry`; else type and place, since the text may quote the message."""
+    """The error as stored: the text of a `Retry`; else type and line, because the text may quote the message."""
     where: str
-    """Module and line, the innermost in the handler's own package."""
+    """Module and line of the innermost frame in the handler's package."""
     messages: int
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerRaised(Event):
-    """What a handler's exception said: it may quote the message, so only a worker at `RELAY_LOG_LEVEL=debug` shows it."""
+    """The text of a handler's exception. It may quote the message, so it is logged only at `RELAY_LOG_LEVEL=debug`."""
 
     level: ClassVar[str] = "debug"
     id: str
@@ -116,7 +116,7 @@ class HandlerRaised(Event):
 
 @dataclass(frozen=True, slots=True)
 class HandlerOverdue(Event):
-    """A worker's handler did not end within its time: it is cancelled, and its message left to its lock."""
+    """A worker's handler timed out and was cancelled; its message stays locked until the lock expires."""
 
     level: ClassVar[str] = "warning"
     id: str

@@ -1,4 +1,4 @@
-"""What there is to tell of schedules and of messages with a key, as `relay.events` has it."""
+"""Events of schedules and of messages with a key; see `relay.events`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.events import Event
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFails(Event):
-    """A schedule's message was refused, or its last one is dead; told again where the reason is another."""
+    """A schedule's message was refused, or its last message is dead; logged again for a new reason."""
 
     level: ClassVar[str] = "warning"
     name: str
@@ -19,14 +19,14 @@ class ScheduleFails(Event):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleGoesOn(Event):
-    """A schedule that failed does no more: its next message went, or it was changed, paused or acknowledged."""
+    """A failing schedule recovered: its next message was sent, or the schedule was changed, paused or acknowledged."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFails(Event):
-    """What is due under a key could not be sent to the queue, as a trigger of the application's had it; told again for another reason."""
+    """Due messages of a key could not be moved to the queue, because a trigger of the application refused; logged again for a new reason."""
 
     level: ClassVar[str] = "warning"
     key: str
@@ -35,14 +35,14 @@ class KeyFails(Event):
 
 @dataclass(frozen=True, slots=True)
 class KeyGoesOn(Event):
-    """A key that failed does no more: its messages were sent, replaced or cancelled."""
+    """A failing key recovered: its messages were sent, replaced or cancelled."""
 
     key: str
 
 
 @dataclass(frozen=True, slots=True)
 class KeysFolded(Event):
-    """Messages with a key were taken from where they wait; so many of them were replaced by others, or sent within one."""
+    """Due messages with a key were moved to the queue; some of them were replaced by newer ones, or bundled."""
 
     level: ClassVar[str] = "none"
     messages: int

@@ -1,1 +1,1 @@
-"""Periodic work beside the loop."""
+"""Periodic tasks next to the loop."""

@@ -13,27 +13,27 @@ from relay.errors import StoreError
 from relay.message import Batch
 
 SILENT_SECONDS = 1.0
-"""Without a confirm, after which an exchange counts as silent."""
+"""Seconds without a confirm after which an exchange counts as silent."""
 RENEWAL_SHARE = 0.5
-"""Share of the relay's own deadline that must be left, else the locks are renewed."""
+"""Locks are renewed when less than this share of the lock time is left."""
 
 
 class LockStore(Protocol):
-    """The statement that keeps locks."""
+    """The statement that renews locks."""
 
     async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
-        """Move locks ahead; return how many are still ours. May raise StoreError."""
+        """Renew the locks; return how many this relay still holds. May raise StoreError."""
 
 
 class LockRenewer:
     """Renews the locks of messages in flight before they expire, and notes exchanges that do not confirm.
 
     Args:
-        store: where locks are renewed.
+        store: renews locks.
         window: the messages in flight.
-        lock_seconds: how long a lock lasts, as the policy says now.
+        lock_seconds: how long a lock lasts by the current policy.
         silent: seconds without a confirm by exchange.
-        emit: takes what cannot be renewed.
+        emit: takes failed renewals.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class LockRenewer:
         self._emit = emit
 
     async def run(self, stuck_changed: Callable[[], None]) -> None:
-        """Look often enough for every lock, for ever; `stuck_changed` is called when other exchanges than before are stuck."""
+        """Renew locks in time, for ever; call `stuck_changed` whenever the set of stuck exchanges changes."""
         while True:
             await asyncio.sleep(min(1.0, self._lock_seconds() / 10))
             if self.window.note_silence([exchange for exchange, seconds in self._silent().items() if seconds > SILENT_SECONDS]):

@@ -1,4 +1,4 @@
-"""What a relay does beside the loop: keeps its locks and lanes, reports itself, frees what others left, tends the archive."""
+"""The maintenance tasks of a relay: heartbeat, policy, locks, lanes, sweep, schedules, archive partitions and retention."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from relay.errors import WrongDirectionError
 from relay.maintenance.lock_renewer import LockRenewer
 from relay.maintenance.periodic_tasks import PeriodicTask, PeriodicTasks
 from relay.maintenance.renumbering import TASK, ForeignStore, Renumbering
-from relay.maintenance.schedules import Failing, Folded, Folds, Schedules
+from relay.maintenance.schedules import FailureReports, Folded, Folds, Schedules
 from relay.ports import NOWHERE, Places
 
 HEARTBEAT_SECONDS = 2.0
-"""Between two reports of a living relay."""
+"""Seconds between two heartbeats."""
 LANE_SECONDS = 2.5
-"""Between two renewals of the lanes' leases, which last twice as long."""
+"""Seconds between two renewals of the lanes' leases; a lease lasts twice as long."""
 GAUGE_SECONDS = 15.0
-"""Between two reads of the queue for metrics: a scrape's usual interval."""
+"""Seconds between two reads of the queue for metrics: the usual interval of a scrape."""
 MINUTE = 60.0
 HOUR = 3600.0
 
@@ -31,16 +31,16 @@ class MaintenanceStore(ForeignStore, Protocol):
     """The statements behind the tasks; each may raise StoreError."""
 
     async def heartbeat(self, state: Mapping[str, object], places: Places = NOWHERE) -> None:
-        """Report that this relay lives, and where it is."""
+        """Report that this relay is alive, and its positions."""
 
     async def sweep_minute(self) -> tuple[int, int]:
-        """Run the minute's sweep, which also notes when the database's clock was set; return how many were released, and archived."""
+        """Sweep expired locks and note when the database's clock was set; return how many were released and archived."""
 
     async def ensure_partitions(self) -> int:
-        """Make the days of the archive ahead; return how many."""
+        """Create the archive's partitions ahead; return how many."""
 
     async def retain(self) -> tuple[int, int]:
-        """Drop one day and delete some dead messages that are past their retention; return how many days and messages went."""
+        """Drop one day and delete some dead messages past their retention; return how many days and messages were removed."""
 
     async def renotify(self) -> None:
         """In mode `always`, notify waiting messages again."""
@@ -49,26 +49,26 @@ class MaintenanceStore(ForeignStore, Protocol):
         """The state of the queue, for metrics."""
 
     async def refresh_policy(self) -> Controls:
-        """Read the database's policy; return what operators hold, limit or have scheduled.
+        """Read the database's policy; return what operators have paused, limited or scheduled.
 
         Raises:
-            WrongDirectionError: the schema holds something else by now.
+            WrongDirectionError: the schema's direction has changed.
         """
 
     async def run_schedules(self) -> tuple[int, float | None]:
-        """Insert the messages that schedules owe; return how many, and the seconds until the next tick, None for none."""
+        """Insert the messages of due schedules; return how many, and the seconds until the next tick (None without one)."""
 
     async def failing_schedules(self) -> Mapping[str, str]:
         """Why schedules fail, by name."""
 
     async def fold_in(self) -> float | None:
-        """Seconds until a message that waits under its key is due; None where there is none."""
+        """Seconds until the next message with a key is due; None without one."""
 
     async def fold_keys(self) -> Folded:
-        """Send what is due under its keys."""
+        """Move due messages with a key to the queue."""
 
     async def failing_keys(self) -> Mapping[str, str]:
-        """Why keys could not be sent, by name."""
+        """Why keys fail, by name."""
 
 
 class Maintenance:
@@ -100,13 +100,13 @@ class Maintenance:
         self._limits: Mapping[str, float] = {}
         self._relays = 0
         self._schedules = Schedules(carry_out=store.run_schedules, inserted=self._hint_new_messages, emit=emit)
-        self._failing = Failing(emit)
+        self._failures = FailureReports(emit)
         self._renumbering = Renumbering(store, emit, scrub.begin_again)
         folds = Folds(store.fold_keys, store.failing_keys, emit)
         self._key_folds = Schedules(carry_out=folds.carry_out, inserted=self._hint_new_messages, emit=emit, task="messages with a key")
 
     async def run(self) -> None:
-        """Do what is due, for ever."""
+        """Run every task when it is due, for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._slow_tasks().run())
             tasks.create_task(self._foreign_tasks().run())
@@ -119,7 +119,7 @@ class Maintenance:
 
     def _quick_tasks(self) -> PeriodicTasks:
         return PeriodicTasks(
-            # First: each relay that reads the policy counts those that have reported.
+            # The heartbeat comes first: reading the policy counts the relays that have reported.
             PeriodicTask("heartbeat", HEARTBEAT_SECONDS, self._heartbeat),
             PeriodicTask("policy", HEARTBEAT_SECONDS, self._refresh_policy),
             PeriodicTask("lanes", LANE_SECONDS, self._keep_lanes),
@@ -127,11 +127,11 @@ class Maintenance:
         )
 
     def _key_tasks(self) -> PeriodicTasks:
-        """What it reads may be long, as what it leads to: no heartbeat waits for it."""
+        """Tasks that may take long; the heartbeat must not wait for them."""
         return PeriodicTasks(PeriodicTask("messages with a key", HEARTBEAT_SECONDS, self._read_next_fold), emit=self._emit)
 
     def _slow_tasks(self) -> PeriodicTasks:
-        """They may take long, or wait for the archive: nothing that keeps locks and lanes waits behind them."""
+        """Tasks that may take long or wait for the archive; renewals of locks and lanes must not wait for them."""
         return PeriodicTasks(
             PeriodicTask("partitions", HOUR, self._ensure_partitions),
             PeriodicTask("retention", HOUR, self._retain),
@@ -142,29 +142,29 @@ class Maintenance:
         )
 
     def _foreign_tasks(self) -> PeriodicTasks:
-        """A run lasts until all is renumbered. Its pages and the other tasks take turns at their connection: none waits for its end."""
+        """One run renumbers everything, page by page. Other tasks use the same connection between pages and do not wait for its end."""
         return PeriodicTasks(PeriodicTask(TASK, MINUTE, self._renumbering.run), emit=self._emit)
 
     async def _refresh_policy(self) -> None:
         try:
             controls = await self._store.refresh_policy()
         except WrongDirectionError:
-            # Claim nothing more. Who is started anew waits and says why.
+            # Claim nothing more. After a restart the relay waits and reports the reason.
             self._wrong_direction()
             raise
         self._paused = controls.paused
-        # One that is missed keeps its part until it is missed again: after an outage the first to be back would take the whole limit.
+        # A relay that misses one heartbeat keeps its share of the limits. Else the first one back after an outage would use it all.
         relays, self._relays = max(self._relays, controls.relays), controls.relays
         self._intake.limit(controls.limits, relays)
         self._report_limits(controls.limits)
-        self._schedules.name(controls.tick_in)
+        self._schedules.set_next(controls.tick_in)
         self._pause_exchanges()
 
     async def _read_next_fold(self) -> None:
-        self._key_folds.name(await self._store.fold_in())
+        self._key_folds.set_next(await self._store.fold_in())
 
     def _report_limits(self, limits: Mapping[str, float]) -> None:
-        """Once each, what is limited from now on, and what no longer."""
+        """Report each new, changed or lifted limit once."""
         before, self._limits = self._limits, limits
         for exchange in sorted(before.keys() | limits.keys()):
             if before.get(exchange) != (figure := limits.get(exchange)):
@@ -175,7 +175,7 @@ class Maintenance:
         self._nudge()
 
     def _pause_exchanges(self) -> None:
-        """Claim nothing for exchanges that an operator paused, nor for those that do not confirm and fill the window."""
+        """Claim nothing for exchanges that an operator has paused, or that do not confirm and fill the window."""
         if self._intake.pause({*self._paused, *self._lock_renewer.window.stuck}):
             self._scrub.hint()
         self._nudge()
@@ -208,4 +208,4 @@ class Maintenance:
     async def _read_gauges(self) -> None:
         gauges = await self._store.read_gauges()
         self._gauges(gauges)
-        self._failing.tell(await self._store.failing_schedules() if gauges.get("schedules_failing") else {})
+        self._failures.report(await self._store.failing_schedules() if gauges.get("schedules_failing") else {})

@@ -12,32 +12,32 @@ from relay import events
 from relay.errors import StoreError
 
 JITTER_SHARE = 0.1
-"""Share of its interval by which a task runs sooner or later, so that relays started together do not sweep together."""
+"""Random share of the interval by which a task runs earlier or later, so that relays started together do not sweep together."""
 CONTINUE_SECONDS = 5.0
-"""Until a task continues that has left something to do, which it does in small steps so that nothing waits for it."""
+"""Seconds until a task with work left runs again; it works in small steps so that no other task waits long."""
 MAX_RETRY_SECONDS = 2.0
-"""Longest wait until a task that failed is tried again."""
+"""Longest wait in seconds before a failed task is retried."""
 
 
 @dataclass(slots=True, eq=False)
 class PeriodicTask:
-    """A task that runs at an interval, and again soon after a run that left something to do."""
+    """A task that runs at an interval, and again soon after a run that left work."""
 
     name: str
-    """What logs and metrics call it."""
+    """The name in logs and metrics."""
     interval: float
     """Seconds between two runs."""
     do: Callable[[], Awaitable[bool | None]]
-    """One run; true where more can be done. May raise StoreError."""
+    """One run; true if work is left. May raise StoreError."""
     due_at: float = 0.0
-    """When it runs next, by the monotonic clock."""
+    """Monotonic time of the next run."""
 
 
 class PeriodicTasks:
-    """Runs tasks one after the other, each when it is due; a task that fails is reported and tried again.
+    """Runs tasks one after the other, each when it is due; reports and retries a failed task.
 
     Args:
-        tasks: in the order in which they run where several are due.
+        tasks: run in this order when several are due.
         emit: takes failures.
     """
 
@@ -46,7 +46,7 @@ class PeriodicTasks:
         self._emit = emit
 
     async def run(self) -> None:
-        """Run what is due, for ever."""
+        """Run due tasks, for ever."""
         while True:
             for task in self._tasks:
                 if task.due_at <= time.monotonic():

@@ -1,4 +1,4 @@
-"""Messages of another cluster, as from a restored dump, get transaction ids of this one: all at start, some each minute afterwards."""
+"""Gives messages of another cluster (a restored dump) transaction ids of this one: all at start, new ones each minute."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from relay.aio import unless
 from relay.errors import StoreError
 
 TASK = "messages of another cluster"
-"""What logs and metrics call it."""
-ELSEWHERE = 0.2
-"""Seconds between two looks whether another relay is done with it."""
-TOLD = 500_000
-"""Messages that are looked at between two reports of how far a search is: some seconds."""
+"""The name in logs and metrics."""
+OTHER_RELAY_POLL = 0.2
+"""Seconds between two checks whether another relay has finished."""
+PROGRESS_MESSAGES = 500_000
+"""Messages searched between two progress reports: some seconds."""
 PAUSE = 10
-"""Rest after a walk that left messages behind, in durations of that walk."""
+"""Rest after a scan that left messages behind, as a multiple of the scan's duration."""
 
 
 class Renumbered(NamedTuple):
-    """What a step did."""
+    """The result of a step."""
 
     messages: int
-    """How many got ids of this cluster."""
+    """How many messages got ids of this cluster."""
     more: bool
-    """More can be done now."""
-    looked: int | None
-    """How many were looked at; None where another session is at it."""
-    stays: str | None = None
-    """At the end of a walk that had to leave messages behind: which was the first, and why."""
+    """Whether more messages are left to search."""
+    searched: int | None
+    """How many messages were searched; None while another session is renumbering."""
+    left_behind: str | None = None
+    """At the end of a scan that left messages behind: the first of them, and the reason."""
 
 
 class ForeignStore(Protocol):
     """The statement that renumbers; it may raise StoreError."""
 
     async def renumber(self) -> Renumbered:
-        """Look at some messages and give those of another cluster ids of this one."""
+        """Search some messages, and give ids of this cluster to messages of another."""
 
 
 class Renumbering:
-    """Renumbers step by step and tells of it.
+    """Renumbers step by step, and reports it.
 
     Args:
-        store: where the messages are.
-        emit: takes what was done.
-        renumbered: called after a step that changed something, since claims may have passed what has moved.
+        store: renumbers messages.
+        emit: takes progress and failures.
+        renumbered: called after a step that renumbered messages, because the claims' heads may be above them.
 
     """
 
@@ -54,42 +54,42 @@ class Renumbering:
         self._store = store
         self._emit = emit
         self._renumbered = renumbered
-        self._waits = False
-        self._looked = 0
-        self._stays = False
+        self._other_relay_runs = False
+        self._searched = 0
+        self._left_behind = False
         self._rests_until = 0.0
 
     async def run(self) -> bool:
-        """Renumber all that nobody else is at; False, as a task that has left nothing to do."""
+        """Renumber everything, unless another relay is doing it; always False: no work is left."""
         clock = asyncio.get_running_loop().time
         began = clock()
         if began < self._rests_until:
             return False
-        while await self.step() and not self._waits:
+        while await self.step() and not self._other_relay_runs:
             pass
-        if self._stays:
+        if self._left_behind:
             self._rests_until = (now := clock()) + PAUSE * (now - began)
         return False
 
     async def step(self) -> bool:
-        """Renumber some; return whether more are left."""
+        """Renumber some messages; return whether more are left."""
         done = await self._store.renumber()
-        self._waits = done.more and done.looked is None
-        before, self._looked = self._looked, self._looked + (done.looked or 0)
-        if self._looked // TOLD > before // TOLD:
-            self._emit(events.ForeignIdsSought(self._looked))
+        self._other_relay_runs = done.more and done.searched is None
+        before, self._searched = self._searched, self._searched + (done.searched or 0)
+        if self._searched // PROGRESS_MESSAGES > before // PROGRESS_MESSAGES:
+            self._emit(events.ForeignIdsSought(self._searched))
         if not done.more:
-            self._looked = 0
+            self._searched = 0
         if done.messages:
             self._emit(events.MessagesRenumbered(done.messages, done.more))
             self._renumbered()
-        self._stays = done.stays is not None
-        if done.stays:
-            self._emit(events.MaintenanceFailed(TASK, done.stays))
+        self._left_behind = done.left_behind is not None
+        if done.left_behind:
+            self._emit(events.MaintenanceFailed(TASK, done.left_behind))
         return done.more
 
     async def finish(self, stop: asyncio.Event) -> bool:
-        """Renumber all, but for what has to stay; False if `stop` came first.
+        """Renumber everything that can be renumbered; False if `stop` came first.
 
         Raises:
             StoreError: the database did not answer, or refused.
@@ -101,9 +101,9 @@ class Renumbering:
             except StoreError as error:
                 if not (error.in_passing or error.refused):
                     raise
-                # A table that an application keeps locked, or a deferred trigger that refuses, must not keep the relay from its work.
+                # A table lock of an application, or a deferred trigger that refuses, must not stop the relay from starting.
                 self._emit(events.MaintenanceFailed(TASK, str(error)))
                 return True
-            if self._waits:
-                await unless(stop, asyncio.sleep(ELSEWHERE))
+            if self._other_relay_runs:
+                await unless(stop, asyncio.sleep(OTHER_RELAY_POLL))
         return False

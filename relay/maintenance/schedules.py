@@ -1,4 +1,4 @@
-"""Has the database carry out what is due at times that it names, schedules and messages with a key; nothing is asked of it before."""
+"""Runs due schedules and due messages with a key in the database, at the time that the database has given."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from relay.errors import StoreError
 from relay.events.schedules import KeyFails, KeyGoesOn, KeysFolded, ScheduleFails, ScheduleGoesOn
 
 Folded = tuple[int, int, int, float | None]
-"""Messages that a fold took, how many were replaced, how many sent within another, and the seconds until the next is due, None for none."""
+"""Messages that a fold took; how many were replaced; how many were bundled; seconds until the next is due (None without one)."""
 PAUSE = 1.0
-"""Seconds until another look, where the last one failed, or what is due is in another relay's hands."""
+"""Seconds before a retry after a failure, or when another relay is running what is due."""
 
 
 class Schedules:
-    """Waits for the next tick, however often another one is named, and has it carried out.
+    """Waits for the next tick, which may be set again at any time, and runs it.
 
     Args:
-        carry_out: inserts what schedules owe; returns how many messages, and the seconds until the next tick, None for none.
-        inserted: is told that there are new messages.
+        carry_out: inserts due messages; returns how many, and the seconds until the next tick (None without one).
+        inserted: called when there are new messages.
         emit: takes failures.
-        task: what failures are reported as.
+        task: the task's name in failures.
     """
 
     def __init__(
@@ -41,22 +41,22 @@ class Schedules:
         self._emit = emit
         self._due_at = math.inf
         self._not_before = 0.0
-        self._named = asyncio.Event()
+        self._next_set = asyncio.Event()
 
-    def name(self, seconds: float | None) -> None:
-        """The next tick is in so many seconds; None: there is none."""
+    def set_next(self, seconds: float | None) -> None:
+        """Set the seconds until the next tick; None: there is no next tick."""
         self._due_at = math.inf if seconds is None else time.monotonic() + seconds
-        self._named.set()
+        self._next_set.set()
 
     async def run(self) -> None:
-        """Carry out what is due, for ever."""
+        """Run due ticks, for ever."""
         while True:
             while (left := max(self._due_at, self._not_before) - time.monotonic()) > 0:
-                self._named.clear()
-                await _heard(self._named, left)
-            await self._turn()
+                self._next_set.clear()
+                await _wait_for(self._next_set, left)
+            await self._run_tick()
 
-    async def _turn(self) -> None:
+    async def _run_tick(self) -> None:
         try:
             inserted, seconds = await self._carry_out()
         except StoreError as error:
@@ -67,16 +67,16 @@ class Schedules:
             self._inserted()
         elif seconds is not None and seconds <= 0:
             self._not_before = time.monotonic() + PAUSE
-        self.name(seconds)
+        self.set_next(seconds)
 
 
 class Folds:
-    """Has messages with a key sent, and tells what became of them.
+    """Moves due messages with a key to the queue, and reports what happened to them.
 
     Args:
         fold: see `Folded`.
-        failing: why keys could not be sent, by name.
-        emit: takes what it did.
+        failing: why keys fail, by name.
+        emit: takes counts and failures.
     """
 
     def __init__(
@@ -85,42 +85,42 @@ class Folds:
         self._fold = fold
         self._failing = failing
         self._emit = emit
-        self._told = Failing(emit, fails=KeyFails, goes_on=KeyGoesOn)
+        self._failures = FailureReports(emit, fails=KeyFails, recovers=KeyGoesOn)
 
     async def carry_out(self) -> tuple[int, float | None]:
-        """For `Schedules`."""
+        """Run one fold; see `Schedules`."""
         folded, superseded, bundled, due_in = await self._fold()
         if folded:
             self._emit(KeysFolded(folded, superseded, bundled))
-        self._told.tell(await self._failing())
+        self._failures.report(await self._failing())
         return folded, due_in
 
 
-class Failing:
-    """Tells once of each schedule or key that fails, again where the reason is another, and that it does no more."""
+class FailureReports:
+    """Reports each failing schedule or key once, again for a new reason, and when it recovers."""
 
     def __init__(
         self,
         emit: events.Sink,
         *,
         fails: Callable[[str, str], events.Event] = ScheduleFails,
-        goes_on: Callable[[str], events.Event] = ScheduleGoesOn,
+        recovers: Callable[[str], events.Event] = ScheduleGoesOn,
     ) -> None:
         self._emit = emit
         self._fails = fails
-        self._goes_on = goes_on
-        self._told: Mapping[str, str] = {}
+        self._recovers = recovers
+        self._reported: Mapping[str, str] = {}
 
-    def tell(self, failing: Mapping[str, str]) -> None:
-        """Take the reasons of all that fail now, by name."""
-        before, self._told = self._told, failing
+    def report(self, failing: Mapping[str, str]) -> None:
+        """Take the reasons of all current failures, by name."""
+        before, self._reported = self._reported, failing
         for name in sorted(before.keys() | failing.keys()):
             if before.get(name) != (why := failing.get(name)):
-                self._emit(self._goes_on(name) if why is None else self._fails(name, why))
+                self._emit(self._recovers(name) if why is None else self._fails(name, why))
 
 
-async def _heard(event: asyncio.Event, seconds: float) -> None:
-    """Return when the event is set, or after so long."""
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    """Return when the event is set, or after this many seconds."""
     try:
         async with asyncio.timeout(None if math.isinf(seconds) else seconds):
             await event.wait()

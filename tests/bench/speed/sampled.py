@@ -28,7 +28,7 @@ _FUNCTIONS = {
     "write": WRITE, "step": WRITE, "submit": WRITE, "pump": WRITE, "publish": WRITE, "encode": WRITE,
     "claim": CLAIM, "_next_batch": CLAIM,
     "archive": SETTLE, "release": SETTLE, "settle": SETTLE,
-    "_move": DECIDE, "_landed": DECIDE,
+    "_publish_and_settle": DECIDE, "_on_settled": DECIDE,
 }  # fmt: skip
 """The innermost function of the relay with such a name tells the stage; what it calls belongs to it."""
 _FILES = {

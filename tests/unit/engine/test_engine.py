@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from relay import events
-from relay.engine.loop import FULL_ENOUGH
+from relay.engine.loop import MIN_CLAIM_SHARE
 from relay.errors import StoreError
 from relay.message import SUCCESS, Archive, Batch, GiveBack, PublishResult, Result, Retry, Verdict
 from tests.support.fakes.adapters import EMPTY, a_batch, a_claim
@@ -136,7 +136,7 @@ async def test_the_window_bounds_what_is_in_hand() -> None:
         await rig.until(lambda: len(rig.publisher.published) == 3)
         await asyncio.sleep(10)
         assert (23, [10, 10, 5]) == (rig.window.messages, [room for room, _ in rig.intake.rooms])
-        assert rig.window.room()[0] < BATCH * FULL_ENOUGH
+        assert rig.window.room()[0] < BATCH * MIN_CLAIM_SHARE
         rig.publisher.let_go()
         await rig.until_idle()
 

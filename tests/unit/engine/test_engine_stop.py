@@ -60,7 +60,7 @@ async def test_a_drain_does_not_wait_for_what_the_archive_refuses() -> None:
     """Such a row is in hand for ever: the settler is told to leave it to its lock, and the relay goes at once."""
     batch = a_batch(count=3)
     rig = Rig(batch)
-    rig.engine._flight._settler = settlement = RetryingSettler(store=FakeSettles(guilty=batch.claims[1].id), emit=rig.told.append)
+    rig.engine._in_flight._settler = settlement = RetryingSettler(store=FakeSettles(guilty=batch.claims[1].id), emit=rig.told.append)
     async with rig.running(drain=3600):
         await rig.until(lambda: rig.window.messages == 1)
         before = asyncio.get_running_loop().time()

@@ -30,7 +30,7 @@ class Rig:
             publisher=self.publisher,
             settler=self.settler,
             policy=RetryPolicy,
-            landed=lambda batch, written: self.landed.append((batch, written)),
+            settled=lambda batch, written: self.landed.append((batch, written)),
             emit=self.told.append,
         )
 
@@ -39,9 +39,9 @@ class Rig:
         began = asyncio.get_running_loop().time()
         async with asyncio.TaskGroup() as tasks:
             for batch in batches:
-                self.flight.launch(batch, tasks)
+                self.flight.start(batch, tasks)
             await asyncio.sleep(0)
-            await self.flight.land(seconds)
+            await self.flight.drain(seconds)
         return round(asyncio.get_running_loop().time() - began, 3)
 
 

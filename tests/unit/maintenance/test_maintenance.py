@@ -182,7 +182,7 @@ class Reports:
     def __getattr__(self, name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
         async def nothing(*_: object) -> Any:
             if name == "renumber":
-                return Renumbered(0, more=False, looked=None)
+                return Renumbered(0, more=False, searched=None)
             if name == "fold_in":
                 return None
             return (0, 0) if name.startswith(("sweep", "retain")) else {} if name == "read_gauges" else 0

@@ -8,7 +8,7 @@ import pytest
 
 from relay import events
 from relay.errors import StoreError
-from relay.maintenance.renumbering import ELSEWHERE, PAUSE, TASK, TOLD, Renumbered, Renumbering
+from relay.maintenance.renumbering import OTHER_RELAY_POLL, PAUSE, PROGRESS_MESSAGES, TASK, Renumbered, Renumbering
 from tests.support.fakes.virtual_time import timeless
 
 HELD = StoreError("Another session holds it.", in_passing=True)
@@ -73,7 +73,7 @@ async def test_a_relay_that_starts_goes_on_where_it_found_none() -> None:
 @timeless
 async def test_a_long_search_says_how_far_it_is() -> None:
     """A relay that starts on ten million messages would be silent for a minute; the next search begins with nothing."""
-    half = TOLD // 2
+    half = PROGRESS_MESSAGES // 2
     foreign = Foreign((0, True, half), (0, True, half + 1), (0, True, half), (0, True, half), (0, False, 1), (0, True, half))
 
     for _ in range(6):
@@ -90,7 +90,7 @@ async def test_a_relay_that_starts_waits_for_another_that_is_at_it() -> None:
 
     assert await foreign.renumbering.finish(asyncio.Event())
 
-    assert pytest.approx(2 * ELSEWHERE, abs=0.05) == asyncio.get_running_loop().time() - began
+    assert pytest.approx(2 * OTHER_RELAY_POLL, abs=0.05) == asyncio.get_running_loop().time() - began
 
 
 @timeless

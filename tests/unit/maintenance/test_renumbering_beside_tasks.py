@@ -54,7 +54,7 @@ class OneConnection:
             self.left -= 1
             if not self.left:
                 self.done.set()
-            return Renumbered(10_000, more=self.left > 0, looked=10_000)
+            return Renumbered(10_000, more=self.left > 0, searched=10_000)
 
     async def refresh_policy(self) -> Controls:
         """It has a connection of its own."""

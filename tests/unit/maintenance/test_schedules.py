@@ -12,7 +12,7 @@ from relay import events
 from relay.errors import StoreError
 from relay.events.schedules import KeyFails, KeyGoesOn, KeysFolded, ScheduleFails, ScheduleGoesOn
 from relay.maintenance import schedules
-from relay.maintenance.schedules import Failing, Folds, Schedules
+from relay.maintenance.schedules import FailureReports, Folds, Schedules
 
 SOON = 0.001
 Answer = tuple[int, float | None] | StoreError
@@ -66,7 +66,7 @@ async def test_nothing_is_asked_before_a_tick_is_due() -> None:
     database = Database((0, None))
     task = asyncio.create_task(database.schedules.run())
     for seconds in (None, 3600.0, None):
-        database.schedules.name(seconds)
+        database.schedules.set_next(seconds)
         for _ in range(10):
             await asyncio.sleep(0)
     assert 0 == database.calls
@@ -76,7 +76,7 @@ async def test_nothing_is_asked_before_a_tick_is_due() -> None:
 async def test_a_tick_is_carried_out_and_the_next_one_waited_for() -> None:
     """Each answer names the next; who looks for messages is told of new ones."""
     database = Database((1, SOON), (0, SOON), (2, 3600.0))
-    database.schedules.name(SOON)
+    database.schedules.set_next(SOON)
 
     await run(database)
 
@@ -86,11 +86,11 @@ async def test_a_tick_is_carried_out_and_the_next_one_waited_for() -> None:
 async def test_an_earlier_tick_that_is_named_later_is_not_slept_past() -> None:
     """A schedule was added meanwhile."""
     database = Database((1, None))
-    database.schedules.name(3600.0)
+    database.schedules.set_next(3600.0)
     task = asyncio.create_task(run(database))
     for _ in range(10):
         await asyncio.sleep(0)
-    database.schedules.name(SOON)
+    database.schedules.set_next(SOON)
     await task
 
     assert 1 == database.calls
@@ -99,7 +99,7 @@ async def test_an_earlier_tick_that_is_named_later_is_not_slept_past() -> None:
 async def test_what_stays_due_with_messages_goes_on_at_once() -> None:
     """The ticks of a long outage come in portions."""
     database = Database((1000, -60.0), (1000, -50.0), (5, None))
-    database.schedules.name(0.0)
+    database.schedules.set_next(0.0)
 
     await run(database)
 
@@ -110,12 +110,12 @@ async def test_what_stays_due_with_messages_goes_on_at_once() -> None:
 async def test_what_cannot_be_carried_out_is_looked_at_again_after_a_pause(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database is away, or another relay is at it; whatever the policy's next reading names."""
     database = Database(answer, (1, None))
-    database.schedules.name(0.0)
+    database.schedules.set_next(0.0)
     with pause(3600, monkeypatch):
         task = asyncio.create_task(database.schedules.run())
         for _ in range(10):
             await asyncio.sleep(0)
-            database.schedules.name(0.0)
+            database.schedules.set_next(0.0)
         assert 1 == database.calls
         task.cancel()
     assert ([events.MaintenanceFailed("schedules", "Away.")] if isinstance(answer, StoreError) else []) == database.told
@@ -124,7 +124,7 @@ async def test_what_cannot_be_carried_out_is_looked_at_again_after_a_pause(answe
 async def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tick is still due when the pause is over, without anybody naming it again."""
     database = Database(StoreError("Away."), (1, None))
-    database.schedules.name(0.0)
+    database.schedules.set_next(0.0)
     with pause(SOON, monkeypatch):
         await run(database)
 
@@ -134,9 +134,9 @@ async def test_a_failure_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_schedule_that_fails_is_told_of_once() -> None:
     """Again where the reason is another one, and that it does no more."""
     told: list[events.Event] = []
-    failing = Failing(told.append)
+    failing = FailureReports(told.append)
     for reasons in ({}, {"b": "no", "a": "why"}, {"a": "why", "b": "no"}, {"a": "other"}, {"a": "other"}, {}, {}):
-        failing.tell(reasons)
+        failing.report(reasons)
 
     assert [
         ScheduleFails("a", "why"), ScheduleFails("b", "no"), ScheduleFails("a", "other"), ScheduleGoesOn("b"), ScheduleGoesOn("a"),
