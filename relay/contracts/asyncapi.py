@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from relay.contracts.patterns import Patterns, has_wildcards
-from relay.contracts.registry import Contract, holding
+from relay.contracts.registry import Contract, in_force
 
 MOST_KEYS: Final = 500
-"""Routing keys without a contract that a document names: keys with an id in them never end."""
+"""Routing keys without a contract that a document lists: keys that contain ids are without number."""
 SCHEMA_FORMAT: Final = "application/schema+json;version=draft-2020-12"
 _BINDINGS: Final = "0.3.0"
 """Version of AsyncAPI's bindings for AMQP 0-9-1."""
@@ -34,7 +34,7 @@ _HEADERS: Final[Mapping[str, Any]] = {
 
 
 class AsyncApiDocument(NamedTuple):
-    """A document, and what it leaves out."""
+    """A document, and the number of keys that it omits."""
 
     document: dict[str, Any]
     left_out: int
@@ -42,7 +42,7 @@ class AsyncApiDocument(NamedTuple):
 
 
 def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, title: str, version: str) -> AsyncApiDocument:
-    """Describe what holds of the contracts, and exchanges with routing keys that were used without one.
+    """Describe the contracts in force, and the exchanges and routing keys that were used without one.
 
     Args:
         contracts: all versions.
@@ -50,13 +50,13 @@ def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, 
         title: of the document.
         version: of the document.
     """
-    hold = holding(contracts)
-    patterns = {(one.exchange, one.routing_key) for one in hold}
-    free = sorted(_free(keys, patterns))
+    current = in_force(contracts)
+    patterns = {(one.exchange, one.routing_key) for one in current}
+    uncovered = sorted(_free(keys, patterns))
     made = _Document()
     for exchange, pattern in sorted(patterns):
-        made.channel(exchange, pattern, [one for one in hold if (one.exchange, one.routing_key) == (exchange, pattern)])
-    for exchange, key in free[:MOST_KEYS]:
+        made.channel(exchange, pattern, [one for one in current if (one.exchange, one.routing_key) == (exchange, pattern)])
+    for exchange, key in uncovered[:MOST_KEYS]:
         made.channel(exchange, key, [])
     whole = {
         "asyncapi": "3.0.0",
@@ -66,7 +66,7 @@ def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, 
         "operations": made.operations,
         "components": {"schemas": made.schemas, "messages": made.messages},
     }
-    return AsyncApiDocument(whole, max(0, len(free) - MOST_KEYS), MOST_KEYS)
+    return AsyncApiDocument(whole, max(0, len(uncovered) - MOST_KEYS), MOST_KEYS)
 
 
 def _free(keys: Iterable[tuple[str, str]], taken: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -117,7 +117,7 @@ class _Document:
 
 
 def _unused(wanted: str, taken: Mapping[str, Any]) -> str:
-    """A name as components may have it, which is none of those that are taken."""
+    """A valid component name that is not taken yet."""
     plain = name = re.sub(r"[^A-Za-z0-9._-]", "_", wanted)
     number = 1
     while name in taken:
@@ -127,7 +127,7 @@ def _unused(wanted: str, taken: Mapping[str, Any]) -> str:
 
 
 def _address(pattern: str) -> dict[str, Any]:
-    """The routing key, or a template with a parameter for each wildcard; none for a key that would be taken for a template."""
+    """The routing key, or a template with a parameter for each wildcard; no address for a key that would be read as a template."""
     if "{" in pattern or "}" in pattern:
         return {"address": None, "description": "Routing key with braces, see the contract."}
     if not has_wildcards(pattern):
@@ -149,15 +149,15 @@ def _exchange(name: str) -> dict[str, Any]:
 
 
 def _embedded(schema: Any, name: str) -> Any:
-    """A schema as part of the document: its references by pointer begin where it stands now."""
+    """A schema as part of the document, with its pointer references adapted to its new place."""
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
-    return schema if "$id" in schema else _moved(schema, f"#/components/schemas/{name}/schema")
+    return schema if "$id" in schema else _with_references(schema, f"#/components/schemas/{name}/schema")
 
 
-def _moved(part: Any, root: str) -> Any:
+def _with_references(part: Any, root: str) -> Any:
     if isinstance(part, list):
-        return [_moved(one, root) for one in part]
+        return [_with_references(one, root) for one in part]
     if not isinstance(part, dict):
         return part
     return {
@@ -165,6 +165,6 @@ def _moved(part: Any, root: str) -> Any:
         if key == "$ref" and isinstance(value, str) and (value == "#" or value.startswith("#/"))
         else value
         if key in _VALUES
-        else _moved(value, root)
+        else _with_references(value, root)
         for key, value in part.items()
     }

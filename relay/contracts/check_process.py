@@ -1,6 +1,6 @@
-"""The process beside a relay in which large contents are checked: what one of them may take ends with this process, and no message waits.
+"""The child process that checks large contents: a check that takes too much ends with the process, and no other message waits.
 
-A request is a line of JSON and a content; for each schema the answer is a line of JSON: null, or how the content breaks it.
+A request is a line of JSON and a content. The response is a line of JSON for each schema: null, or the violation.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from relay.contracts.schema import compiled, parsed
 from relay.contracts.violation import Violation
 
 NO_MEMORY: Final = 77
-"""Exit code where a content asks for more memory than it may take."""
+"""Exit code when a check exceeds its memory limit."""
 _DIE_WITH_PARENT: Final = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 _compiled = lru_cache(maxsize=64)(compiled)
-"""Schemas of the last contents; a process with too little memory for them is followed by another one."""
+"""The last schemas; if memory becomes short, a new process replaces this one."""
 _NICENESS: Final = 10
-"""The relay goes first where both want a processor."""
+"""The relay has priority on the processor."""
 
 
 def main() -> None:
-    """Answer requests until the relay, whose process id is the argument, closes the pipe or is gone."""
-    _settle_in()
-    _end_with(int(sys.argv[1]))
+    """Answer requests until the relay closes the pipe or ends; its process id is the argument."""
+    _lower_priority()
+    _exit_with_parent(int(sys.argv[1]))
     try:
         while line := sys.stdin.buffer.readline():
             _answer(json.loads(line), sys.stdin.buffer, sys.stdout.buffer)
@@ -60,10 +60,10 @@ def _answer(request: dict[str, object], source: BinaryIO, answers: BinaryIO) -> 
     assert isinstance(seconds, int)
     assert isinstance(memory, int)
     assert isinstance(schemas, list)
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]  # that of the machine's owner, which may not be raised
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]  # an administrator's limit, which may not be raised
     resource.setrlimit(resource.RLIMIT_DATA, (memory if hard == resource.RLIM_INFINITY else min(memory, hard), hard))
     content = source.read(size)
-    # Ends this process by SIGPROF, wherever it is by then: the library looks at no signal.
+    # SIGPROF ends this process at any point: the library does not check for signals.
     signal.setitimer(signal.ITIMER_PROF, seconds)
     for violation in violations(content, schemas):
         answers.write(json.dumps(violation).encode() + b"\n")
@@ -71,8 +71,8 @@ def _answer(request: dict[str, object], source: BinaryIO, answers: BinaryIO) -> 
     signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def _settle_in() -> None:
-    """Step back behind the relay, and be the first to go where memory is short."""
+def _lower_priority() -> None:
+    """Run at a lower priority than the relay, and be the first process that the kernel kills when memory is short."""
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.nice(_NICENESS)
@@ -80,11 +80,11 @@ def _settle_in() -> None:
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def _end_with(relay: int) -> None:
-    """End when the relay does, also while a content is checked: a relay that is killed closes a pipe that nobody reads by then."""
+def _exit_with_parent(relay: int) -> None:
+    """Exit with the relay, even during a check: at that time this process does not read the pipe that a killed relay closes."""
     with suppress(OSError, AttributeError):  # only Linux has it
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != relay:  # it went before that
+    if os.getppid() != relay:  # the relay has ended already
         os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Contracts between a claim and the broker: what breaks an enforced one is not sent. Large contents wait apart for their check."""
+"""Checks claimed messages against contracts before they are published; large contents are checked separately."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from relay.events.contracts import ContractBroken, ContractsHeld, ContractUnusab
 from relay.message import Batch, Claim, PublishResult, TruncatedPayload, Verdict
 
 HandOver = Callable[[Sequence[int], Mapping[int, PublishResult]], None]
-"""Takes places of messages that were checked, and the results of those that are not to be sent."""
+"""Takes the places of checked messages, and the results of messages that must not be sent."""
 _SLICE: Final = 0.003
-"""Seconds of checks after which everything else has its turn."""
-_LONGEST: Final = 0.1
-"""Seconds for which everything else has it at the most: no check between other work takes as long, but where the machine stands still."""
-
-_SHOWN: Final = 10
-"""Contracts that cannot be read and stand in a heartbeat; the metric counts all."""
+"""Seconds of checks after which other work has its turn."""
+_MAX_TURN: Final = 0.1
+"""Seconds that a turn counts at most: an inline check takes longer only if the machine stalls."""
+_MAX_UNUSABLE: Final = 10
+"""Unreadable contracts in a heartbeat; the metric counts all."""
 
 
 class EnforcingEncoder:
     """Checks messages before they are written.
 
     Args:
-        emit: takes what there is to tell of contracts.
-        checker: checks what takes long; by default in a process of its own.
+        emit: takes events of contracts.
+        checker: checks large contents; by default in a child process.
         clock: monotonic seconds.
 
     """
@@ -42,15 +41,15 @@ class EnforcingEncoder:
         self._checker = checker or LargeChecks()
         self._clock = clock
         self._contracts = Contracts()
-        self._turns = FairTurns(most=_LONGEST, rest=1.0, clock=clock)
-        """Checks take half of the time at the most, whatever number of batches is checked at once."""
+        self._turns = FairTurns(max_seconds=_MAX_TURN, rest=1.0, clock=clock)
+        """Limits checks to half of the time, for any number of batches."""
 
     def load(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Check against these contracts from now on; those that cannot be read are told of, and their messages go unchecked."""
+        """Check against these contracts from now on; report unreadable ones, whose messages stay unchecked."""
         read = [Contract(*row) for row in rows]
         texts = {one.schema for one in read}
         kept = {text: schema for text, schema in self._contracts.schemas().items() if text in texts}
-        self._contracts = Contracts()  # so that what was replaced leaves its memory to what is compiled now
+        self._contracts = Contracts()  # frees the memory of replaced schemas before new ones are compiled
         self._contracts = Contracts(read, compile_schema=lambda text: kept.get(text) or compiled(text))
         self._emit(ContractsHeld(self._contracts.count("enforce"), self._contracts.count("warn")))
         for contract, sentence in self._contracts.unusable:
@@ -58,11 +57,11 @@ class EnforcingEncoder:
 
     @property
     def unusable(self) -> list[str]:
-        """The first contracts that cannot be read, with why, for `relay status`."""
-        return [f"{contract.name}: {sentence}" for contract, sentence in self._contracts.unusable[:_SHOWN]]
+        """The first unreadable contracts with their reasons, for `relay status`."""
+        return [f"{contract.name}: {sentence}" for contract, sentence in self._contracts.unusable[:_MAX_UNUSABLE]]
 
     def concerned(self, batch: Batch) -> list[int]:
-        """Places of the messages that are there as a whole, of exchanges with contracts; `check` tells whose keys these are about."""
+        """Places of messages of exchanges with contracts, without truncated payloads; `check` compares the routing keys."""
         exchanges = self._contracts.concerned(batch.exchanges)
         if not exchanges:
             return []
@@ -71,35 +70,35 @@ class EnforcingEncoder:
         ]
 
     async def check(self, batch: Batch, places: Sequence[int], hand_over: HandOver) -> None:
-        """Check these messages of a batch, and hand over each as soon as it was; of an exchange those come last that take long."""
-        several: dict[str, list[int]] = {}
+        """Check these messages of a batch, and hand over each when it is checked; slow checks of an exchange come last."""
+        by_exchange: dict[str, list[int]] = {}
         for place in places:
-            several.setdefault(batch.claims[place].exchange, []).append(place)
+            by_exchange.setdefault(batch.claims[place].exchange, []).append(place)
         async with asyncio.TaskGroup() as tasks:
-            for exchange, its_own in several.items():
-                tasks.create_task(self._check(exchange, batch, its_own, hand_over))
+            for exchange, own_places in by_exchange.items():
+                tasks.create_task(self._check(exchange, batch, own_places, hand_over))
 
     async def aclose(self) -> None:
-        """End the process that checks; legal at any time, and again."""
+        """End the child process; may be called at any time and repeatedly."""
         await self._checker.aclose()
 
     async def _check(self, exchange: str, batch: Batch, places: Sequence[int], hand_over: HandOver) -> None:
         left, slow = deque(places), list[int]()
         while left:
             async with self._turns.turn(exchange):
-                passed, refused = self._checked(batch, left, slow)
+                passed, refused = self._check_slice(batch, left, slow)
             if passed:
                 hand_over(passed, refused)
         for place in slow:
             claim = batch.claims[place]
-            # What is only on trial comes last, so that it costs no enforced contract its check.
-            held = sorted(self._contracts.of(claim.exchange, claim.routing_key), key=lambda one: one.contract.mode != "enforce")
-            judged = await self._checker.judge(claim.exchange, claim.payload, [one.contract.schema for one in held])
-            result = self._concluded(claim, held, judged)
+            # Contracts on trial come last, so that they never use up the time of an enforced contract's check.
+            contracts = sorted(self._contracts.of(claim.exchange, claim.routing_key), key=lambda one: one.contract.mode != "enforce")
+            judged = await self._checker.judge(claim.exchange, claim.payload, [one.contract.schema for one in contracts])
+            result = self._result_of(claim, contracts, judged)
             hand_over([place], {place: result} if result else {})
 
-    def _checked(self, batch: Batch, left: deque[int], slow: list[int]) -> tuple[list[int], dict[int, PublishResult]]:
-        """Check messages for a short while: those that passed or are refused, with why; `left` has the rest, `slow` what may take long."""
+    def _check_slice(self, batch: Batch, left: deque[int], slow: list[int]) -> tuple[list[int], dict[int, PublishResult]]:
+        """Check messages for one slice; return passed and refused ones. `left` keeps the rest, `slow` gets those with slow checks."""
         passed, refused = list[int](), dict[int, PublishResult]()
         until = self._clock() + _SLICE
         while left:
@@ -107,17 +106,17 @@ class EnforcingEncoder:
             claim = batch.claims[place]
             found = quick_breaches(self._contracts.of(claim.exchange, claim.routing_key), None if claim.binary else claim.payload)
             (slow if found is None else passed).append(place)
-            if result := self._judged(claim, found or ()):
+            if result := self._result_of_breaches(claim, found or ()):
                 refused[place] = result
             if self._clock() > until:
                 break
         return passed, refused
 
-    def _concluded(self, claim: Claim, held: Sequence[CompiledContract], judged: CheckResult) -> PublishResult | None:
-        found = [Breach(one.contract, violation) for one, violation in zip(held, judged.found, strict=False) if violation]
-        if result := self._judged(claim, found):
+    def _result_of(self, claim: Claim, contracts: Sequence[CompiledContract], judged: CheckResult) -> PublishResult | None:
+        found = [Breach(one.contract, violation) for one, violation in zip(contracts, judged.found, strict=False) if violation]
+        if result := self._result_of_breaches(claim, found):
             return result
-        for one in held[len(judged.found) :]:
+        for one in contracts[len(judged.found) :]:
             sentence = f"content was not checked against contract {one.contract.name}: {judged.end}"
             if one.contract.mode == "enforce":
                 verdict = Verdict.REFUSED if judged.end is CheckFailure.LOST else Verdict.INVALID
@@ -125,7 +124,7 @@ class EnforcingEncoder:
             self._emit(ContractBroken(claim.id, claim.exchange, claim.routing_key, sentence))
         return None
 
-    def _judged(self, claim: Claim, found: Iterable[Breach]) -> PublishResult | None:
+    def _result_of_breaches(self, claim: Claim, found: Iterable[Breach]) -> PublishResult | None:
         for breach in found:
             if breach.contract.mode == "enforce":
                 return PublishResult(Verdict.INVALID, "contract_violated", breach.sentence)

@@ -1,4 +1,4 @@
-"""Fair queueing: which exchange has the next turn, so that all have equal shares of the time, whatever a turn takes. No I/O."""
+"""Fair queueing: gives turns so that all exchanges have equal shares of time, however long their turns are. No I/O."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-_LEAST: Final = 1e-6
-"""Seconds that a turn counts at the least, so that nobody goes on for ever by turns that a clock does not see."""
+_MIN_TURN: Final = 1e-6
+"""Seconds that a turn counts at least, so that turns shorter than the clock's resolution are not free."""
 
 
 @dataclass(slots=True)
 class _Share:
     begins: float
-    """Virtual time at which its next turn begins: what it has had."""
+    """Virtual time at which the next turn begins: the time used so far."""
     longest: float = 0.0
-    """Seconds of its longest turn so far."""
+    """Seconds of the longest turn so far."""
     arrived: int = 0
-    """Number of its arrival among those that wait; 0: it does not wait."""
+    """Number of the arrival; 0 while not waiting."""
 
 
 class FairQueue:
     """Fair queueing by virtual time.
 
-    Next is whose next turn would end first, if it took as long as the longest one before. Who arrives begins at the virtual time of
-    the last turn that began, and its first turn is expected to take none: so it goes next, and neither gains nor owes by what was before.
+    The next turn goes to the name whose turn would end first, if it took as long as its longest one before. A new name starts at the
+    virtual time of the last turn, and its first turn is expected to take no time. So it is next, without credit or debt.
     """
 
     def __init__(self) -> None:
@@ -36,18 +36,18 @@ class FairQueue:
         self._arrivals = 0
 
     def arrive(self, name: str) -> None:
-        """It waits for a turn from now on."""
+        """Start to wait for a turn."""
         share = self._shares.setdefault(name, _Share(self._now))
         if not share.arrived:
             self._arrivals += 1
             share.begins, share.arrived = max(share.begins, self._now), self._arrivals
 
     def leave(self, name: str) -> None:
-        """It waits no more."""
+        """Stop waiting."""
         self._shares[name].arrived = 0
 
     def next(self) -> str | None:
-        """Whose turn it is, of those that wait; of several the last to arrive."""
+        """The waiting name with the next turn; the last to arrive among equals."""
         waiting = [(share.begins + share.longest, -share.arrived, name) for name, share in self._shares.items() if share.arrived]
         if not waiting:
             return None
@@ -55,14 +55,14 @@ class FairQueue:
         self._now = max(self._now, self._shares[name].begins)
         return name
 
-    def had(self, name: str, seconds: float) -> None:
-        """Its turn took so long."""
+    def charge(self, name: str, seconds: float) -> None:
+        """Count the seconds of a turn."""
         share = self._shares[name]
-        share.begins += max(seconds, _LEAST)
+        share.begins += max(seconds, _MIN_TURN)
         share.longest = max(seconds, share.longest)
 
-    def forget(self) -> None:
-        """Nobody waits, and nobody has a turn: all are equal again."""
+    def clear(self) -> None:
+        """Forget all shares, when no name waits or has a turn."""
         self._shares.clear()
         self._now = 0.0
 
@@ -71,59 +71,59 @@ class FairTurns:
     """Gives turns, one at a time.
 
     Args:
-        most: seconds that a turn counts at the most: one that took longer may have stood still with the machine.
-        rest: seconds between two turns, for each second that the first of them counts.
+        max_seconds: seconds that a turn counts at most; a longer one may be a stall of the machine.
+        rest: seconds of rest after a turn, for each second that it counts.
         clock: monotonic seconds.
 
     """
 
-    def __init__(self, *, most: float, rest: float = 0.0, clock: Callable[[], float]) -> None:
-        self._most = most
+    def __init__(self, *, max_seconds: float, rest: float = 0.0, clock: Callable[[], float]) -> None:
+        self._max_seconds = max_seconds
         self._rest = rest
         self._clock = clock
         self._shares = FairQueue()
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
-        self._taken = False
+        self._running = False
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
         """Wait for a turn, and have it as a context."""
-        await self._come(name)
+        await self._wait_for_turn(name)
         began = self._clock()
         try:
             yield
         finally:
-            took = min(self._clock() - began, self._most)
-            self._shares.had(name, took)
-            # Later, so that who comes back at once is among those of whom the next is chosen.
-            asyncio.get_running_loop().call_later(took * self._rest, self._go_on)
+            took = min(self._clock() - began, self._max_seconds)
+            self._shares.charge(name, took)
+            # Later, so that a name that returns at once can be chosen too.
+            asyncio.get_running_loop().call_later(took * self._rest, self._start_next)
 
-    async def _come(self, name: str) -> None:
+    async def _wait_for_turn(self, name: str) -> None:
         self._shares.arrive(name)
-        mine = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(name, deque()).append(mine)
-        if not self._taken:
-            self._go_on()
+        turn_given = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(name, deque()).append(turn_given)
+        if not self._running:
+            self._start_next()
         try:
-            await mine
+            await turn_given
         except asyncio.CancelledError:
-            if mine in self._waiting.get(name, ()):
-                self._withdraw(name, mine)
-            elif not mine.cancelled():  # its turn had just come
-                self._go_on()
+            if turn_given in self._waiting.get(name, ()):
+                self._withdraw(name, turn_given)
+            elif not turn_given.cancelled():  # its turn had just come
+                self._start_next()
             raise
 
-    def _go_on(self) -> None:
-        """Give the next turn to the first who has not been cut off meanwhile."""
+    def _start_next(self) -> None:
+        """Give the next turn to the first waiter that is not cancelled."""
         while (name := self._shares.next()) is not None:
             chosen = self._waiting[name][0]
             self._withdraw(name, chosen)
             if not chosen.done():
-                self._taken = True
+                self._running = True
                 chosen.set_result(None)
                 return
-        self._taken = False
-        self._shares.forget()
+        self._running = False
+        self._shares.clear()
 
     def _withdraw(self, name: str, one: asyncio.Future[None]) -> None:
         self._waiting[name].remove(one)

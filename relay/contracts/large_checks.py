@@ -1,6 +1,6 @@
-"""Checks of large contents in a process beside the relay, one at a time: it is started when one comes, and ends when none has for a while.
+"""Checks large contents in a child process, one at a time; it starts on demand and ends when idle.
 
-The library holds the interpreter's lock for as long as it checks, so a thread would keep everything else waiting.
+The library holds the interpreter's lock during a check, so a thread would block everything else.
 """
 
 from __future__ import annotations
@@ -22,76 +22,76 @@ from relay.contracts.violation import Violation
 from relay.memory import of_check
 
 _SECONDS: Final = 10
-"""Processor seconds that a check may take, and as many again as the content has MiB: ten times what the usual large one takes."""
-_PATIENCE: Final = 20
-"""Times as long that it may take by the clock, on a machine that has more to do."""
-_COUNTED: Final = 60.0
-"""Seconds by the clock that a check counts at the most, where exchanges have equal shares of them."""
+"""Processor seconds that a check may take, plus one for each MiB of content: ten times the usual."""
+_WALL_CLOCK_FACTOR: Final = 20
+"""The limit by the clock, as a multiple of processor seconds, for a busy machine."""
+_MAX_TURN: Final = 60.0
+"""Seconds by the clock that a check counts at most in the exchanges' fair shares."""
 _IDLE: Final = 10.0
-"""Seconds after which a process that checks nothing ends, and its memory is free."""
-_KEPT: Final = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8", "LANG", "LC_ALL", "LC_CTYPE")
-"""Variables by which Python starts as the relay did; all others stay here, such as those with secrets."""
+"""Seconds after which an idle process ends, which frees its memory."""
+_KEPT_ENV: Final = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8", "LANG", "LC_ALL", "LC_CTYPE")
+"""Environment variables that Python needs; no others are passed on, because some hold secrets."""
 _PIECE: Final = 1 << 20
-"""Bytes of a content that are handed over at once, so that no second copy of it stands in a buffer."""
+"""Bytes of a content that are sent at once, so that no buffer holds a second copy of it."""
 
 
 class CheckFailure(StrEnum):
-    """Why a check did not come to its end."""
+    """Why a check did not finish."""
 
     TIME = "its check takes too much time"
     MEMORY = "its check takes too much memory"
     LOST = "the process that checks it ended, or could not be started"
-    """Nothing of it is the message's fault for certain."""
+    """The message may not be the cause."""
 
 
 class CheckResult(NamedTuple):
-    """What a check has found."""
+    """The result of a check."""
 
     found: Sequence[Violation | None]
-    """For each of the first schemas, all of them where `end` is None."""
+    """For each schema in order; complete if `end` is None."""
     end: CheckFailure | None
 
 
 def seconds_for(size: int) -> int:
-    """Processor seconds that the check of a content of so many bytes may take."""
+    """Processor seconds that the check of a content of this size may take."""
     return _SECONDS + (size >> 20)
 
 
 class LargeChecks:
-    """Checks contents in a process of its own, one at a time; exchanges have equal shares of its time."""
+    """Checks contents in a child process, one at a time; exchanges have equal shares of its time."""
 
     def __init__(self) -> None:
-        self._turns = FairTurns(most=_COUNTED, clock=time.monotonic)
+        self._turns = FairTurns(max_seconds=_MAX_TURN, clock=time.monotonic)
         self._process: asyncio.subprocess.Process | None = None
         self._ending: asyncio.subprocess.Process | None = None
-        self._idle: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
     async def judge(self, exchange: str, content: bytes, schemas: Sequence[str]) -> CheckResult:
-        """How a content breaks these schemas; never raises for what stands in it."""
+        """The violations of these schemas by a content; no content makes it raise."""
         async with self._turns.turn(exchange):
-            self._keep()
-            reused, found = self._lives, list[Violation | None]()
+            self._cancel_idle_timer()
+            reused, found = self._is_running, list[Violation | None]()
             try:
-                async with asyncio.timeout(seconds_for(len(content)) * _PATIENCE):
+                async with asyncio.timeout(seconds_for(len(content)) * _WALL_CLOCK_FACTOR):
                     end = await self._check(content, schemas, found)
                     if reused and (end is CheckFailure.MEMORY or (end is CheckFailure.LOST and not found)):
-                        # Neither an end while it was idle nor what others left in its memory is this content's fault.
+                        # The process may have died while idle, or earlier contents may have filled its memory: try a fresh one.
                         found.clear()
                         end = await self._check(content, schemas, found)
             except TimeoutError:
                 end = CheckFailure.LOST
             finally:
-                # Also where it was cut off: what it answers then would be taken for the answer to the next one.
-                self._idle = asyncio.get_running_loop().call_later(_IDLE, self._end) if self._process else None
+                # After a cancellation the process was ended: its late response would be read as the response to the next request.
+                self._idle_timer = asyncio.get_running_loop().call_later(_IDLE, self._end) if self._process else None
             return CheckResult(found, end)
 
     async def aclose(self) -> None:
-        """End the process, and start no other; legal at any time, and again."""
+        """End the process and start no other; may be called at any time and repeatedly."""
         self._closed = True
         self._end()
-        async with self._turns.turn(""):  # behind the check under way, which may be starting a process
-            self._keep()
+        async with self._turns.turn(""):  # after the running check, which may be starting a process
+            self._cancel_idle_timer()
             self._end()
         if self._ending is not None:
             await self._ending.wait()
@@ -99,7 +99,7 @@ class LargeChecks:
     async def _check(self, content: bytes, schemas: Sequence[str], found: list[Violation | None]) -> CheckFailure | None:
         process = None
         try:
-            process = await self._started()
+            process = await self._ensure_process()
             await _ask(process, content, schemas)
             while len(found) < len(schemas) and (line := await _stdout(process).readline()):
                 answer = json.loads(line)
@@ -109,11 +109,11 @@ class LargeChecks:
         except BaseException:
             self._end()
             raise
-        return None if len(found) == len(schemas) else await self._ended(process)
+        return None if len(found) == len(schemas) else await self._failure_of(process)
 
-    async def _started(self) -> asyncio.subprocess.Process:
-        if not self._lives and not self._closed:
-            # In a session of its own, so that a Ctrl-C is the relay's; without secrets in its environment; what it prints is not kept.
+    async def _ensure_process(self) -> asyncio.subprocess.Process:
+        if not self._is_running and not self._closed:
+            # Its own session, so that Ctrl-C reaches only the relay; no secrets in its environment; its output is dropped.
             starting = asyncio.ensure_future(asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "relay.contracts.check_process", str(os.getpid()),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
@@ -122,7 +122,7 @@ class LargeChecks:
             try:
                 self._process = await asyncio.shield(starting)
             except asyncio.CancelledError:
-                self._process = await starting  # so that it is ended, and outlives nobody who asked for it
+                self._process = await starting  # keep it, so that it is ended and does not outlive its caller
                 raise
         if self._closed or self._process is None:
             self._end()
@@ -130,32 +130,32 @@ class LargeChecks:
         return self._process
 
     @property
-    def _lives(self) -> bool:
+    def _is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
-    async def _ended(self, process: asyncio.subprocess.Process | None) -> CheckFailure:
+    async def _failure_of(self, process: asyncio.subprocess.Process | None) -> CheckFailure:
         self._end()
         code = None if process is None else await process.wait()
         if code == -signal.SIGPROF:
             return CheckFailure.TIME
         return CheckFailure.MEMORY if code in (NO_MEMORY, -signal.SIGABRT) else CheckFailure.LOST
 
-    def _keep(self) -> None:
-        if self._idle is not None:
-            self._idle.cancel()
-            self._idle = None
+    def _cancel_idle_timer(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
 
     def _end(self) -> None:
         if self._process is None:
             return
         self._ending, self._process = self._process, None
         if self._ending.returncode is None:
-            with suppress(ProcessLookupError):  # it has ended, and nobody has noticed yet
+            with suppress(ProcessLookupError):  # it has ended, but is not reaped yet
                 self._ending.kill()
 
 
 def _environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in _KEPT if name in os.environ} | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return {name: os.environ[name] for name in _KEPT_ENV if name in os.environ} | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 async def _ask(process: asyncio.subprocess.Process, content: bytes, schemas: Sequence[str]) -> None:
@@ -167,7 +167,7 @@ async def _ask(process: asyncio.subprocess.Process, content: bytes, schemas: Seq
 
 
 async def _send(process: asyncio.subprocess.Process, octets: bytes) -> None:
-    """Hand over octets; OSError where the process has closed the pipe, for which uvloop raises a RuntimeError of its own."""
+    """Send octets. Raises OSError if the process has closed the pipe; uvloop would raise a RuntimeError."""
     assert process.stdin is not None
     if process.stdin.is_closing():
         raise BrokenPipeError

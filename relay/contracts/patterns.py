@@ -1,4 +1,4 @@
-"""Routing key patterns, as a topic exchange of RabbitMQ reads them. No I/O."""
+"""Routing key patterns, as in a topic exchange of RabbitMQ. No I/O."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ _WILDCARDS = frozenset({"*", "#"})
 
 
 class Patterns:
-    """Patterns that are matched at once: `*` stands for one word, `#` for any number of them, words end at a dot.
+    """Patterns that are matched together: `*` matches one word, `#` any number of words; words end at a dot.
 
-    A key costs a few operations for each of its words, until nothing can match any more, and one for each pattern that does match.
+    A key costs a few operations for each word while any pattern can still match, and one for each pattern that matches.
 
     Args:
-        patterns: in the order in which `matching` names them.
+        patterns: in the order of `matching`.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._exact: dict[str, list[int]] = defaultdict(list)
-        # All others in one row of bits, a bit for each place between their words, the lowest first. A bit is set where the words
-        # that were read lead to that place; a word moves bits on by one, so one shift moves those of all patterns.
+        # All other patterns share one row of bits: a bit for each place between their words, the lowest first. A bit is set if the words
+        # read so far lead to that place. A word moves bits on by one, so one shift serves all patterns.
         self._begin = self._stay = self._any = 0
         self._moves: dict[str, int] = defaultdict(int)
         """Places from which a word leads on, by the word."""
         self._ends: dict[int, int] = {}
-        """Which pattern ends at a place."""
+        """The pattern that ends at a place."""
         at = 0
         for number, pattern in enumerate(patterns):
             if has_wildcards(pattern):
-                at = self._lay(number, pattern, at)
+                at = self._add(number, pattern, at)
             else:
                 self._exact[pattern].append(number)
         self._end = sum(1 << end for end in self._ends)
 
     def matching(self, key: str) -> list[int]:
         """Places of the patterns that a routing key matches, in order."""
-        found = [*self._exact.get(key, ()), *map(self._ends.__getitem__, _ones(self._reached(key) & self._end))]
+        found = [*self._exact.get(key, ()), *map(self._ends.__getitem__, _set_bits(self._reached(key) & self._end))]
         found.sort()
         return found
 
-    def _lay(self, number: int, pattern: str, at: int) -> int:
-        """Add a pattern from this place on; return the place behind it."""
+    def _add(self, number: int, pattern: str, at: int) -> int:
+        """Add a pattern from this place on; return the place after it."""
         self._begin |= 1 << at
         for word in _words(pattern):
             if word == "#":
@@ -70,7 +70,7 @@ def matches(pattern: str, key: str) -> bool:
 
 
 def has_wildcards(pattern: str) -> bool:
-    """Whether it may match more than one key."""
+    """Whether the pattern may match more than one key."""
     return not _WILDCARDS.isdisjoint(_words(pattern))
 
 
@@ -78,8 +78,8 @@ def _words(text: str) -> list[str]:
     return text.split(".") if text else []
 
 
-def _ones(bits: int) -> Iterator[int]:
-    """Places of the bits that are set."""
+def _set_bits(bits: int) -> Iterator[int]:
+    """Positions of the set bits."""
     while bits:
         lowest = bits & -bits
         yield lowest.bit_length() - 1

@@ -1,4 +1,4 @@
-"""Where the references of a schema lead, as the validator reads them: by pointer, anchor and address. No I/O, and nothing is fetched."""
+"""Resolves the references of a schema as the validator does: by pointer, anchor and address. No I/O, and nothing is fetched."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 from urllib.parse import unquote, urljoin
 
 _BASE: Final = "https://contract.invalid/"
-"""Stands for the address of a schema that has none."""
+"""The address of a schema without `$id`."""
 _PLAIN: Final = re.compile(r"(?!.*/\.)(?:[a-z][a-z0-9+.-]*:)?(?://[a-z0-9.-]+)?[A-Za-z0-9_/.:~-]*", re.ASCII)
-"""Addresses that mean the same to everybody who resolves and compares them."""
+"""Addresses that all libraries resolve and compare alike."""
 _ABSOLUTE: Final = re.compile(r"[a-z][a-z0-9+.-]*:")
 SINGLE: Final = frozenset(
     {
@@ -23,11 +23,11 @@ SINGLE: Final = frozenset(
 _SEVERAL: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _NAMED: Final = frozenset({"dependencies", "dependentSchemas", "patternProperties", "properties"})
 DEFINITIONS: Final = frozenset({"$defs", "definitions"})
-"""Keywords whose schemas hold where something refers to them."""
+"""Keywords whose schemas apply only where a reference leads to them."""
 
 
 class UnclearReferenceError(Exception):
-    """A reference leads to nothing in the schema, or to more than one place; the argument is the reference."""
+    """A reference leads to no place or several places in the schema; the argument is the reference."""
 
 
 class References:
@@ -42,10 +42,10 @@ class References:
         self._add(document, _BASE)
 
     def target(self, schema: Mapping[str, Any], reference: str) -> Any:
-        """What a reference leads to that stands in a schema.
+        """The target of a reference in a schema.
 
         Raises:
-            UnclearReferenceError: it cannot be told.
+            UnclearReferenceError: the target is missing or not unique.
         """
         address, _, fragment = reference.partition("#")
         base = self._bases[id(schema)]
@@ -65,7 +65,7 @@ class References:
         while left:
             schema, base = left.pop()
             if isinstance(schema, Mapping):
-                base = self._based(schema, base)
+                base = self._base_of(schema, base)
                 self._bases[id(schema)] = base
                 for keyword in ("$anchor", "$dynamicAnchor"):
                     if isinstance(name := schema.get(keyword), str):
@@ -73,7 +73,7 @@ class References:
                         self._dynamic[name] += keyword == "$dynamicAnchor"
                 left += [(below, base) for below in below(schema, definitions=True)]
 
-    def _based(self, schema: Mapping[str, Any], base: str) -> str:
+    def _base_of(self, schema: Mapping[str, Any], base: str) -> str:
         address = schema.get("$id")
         named = address.partition("#")[0] if isinstance(address, str) else ""
         if not named:
@@ -83,14 +83,14 @@ class References:
         return base
 
     def _add_unlisted(self, schema: Mapping[str, Any], base: str, reference: str) -> None:
-        """A schema where none stands by a keyword, such as in a keyword of one's own: addresses and anchors there are nobody's."""
+        """Add a schema in an unknown keyword; addresses and anchors there are undefined, so they are refused."""
         if any(isinstance(found.get(name), str) for found in objects(schema) for name in ("$id", "$anchor", "$dynamicAnchor")):
             raise UnclearReferenceError(reference)
         self._add(schema, base)
 
 
 def below(schema: Mapping[str, Any], *, definitions: bool = False) -> Iterator[Any]:
-    """Schemas that stand right below one, with those that hold only where something refers to them if so wanted."""
+    """The direct subschemas; with `definitions` also those that apply only by reference."""
     for keyword, value in schema.items():
         if keyword in SINGLE:
             yield value
@@ -101,20 +101,20 @@ def below(schema: Mapping[str, Any], *, definitions: bool = False) -> Iterator[A
 
 
 def resolved(document: Any, reference: str) -> Any:
-    """What a reference by JSON pointer names within a document, None if it is none or names nothing."""
+    """The target of a JSON pointer reference within a document; None for another kind of reference or a missing target."""
     path = steps(reference)
     return None if path is None else at(document, path)
 
 
 def steps(reference: str) -> tuple[str, ...] | None:
-    """The steps of a reference by JSON pointer (`#/$defs/order`), None for one of another kind."""
+    """The steps of a JSON pointer reference (`#/$defs/order`); None for another kind of reference."""
     if reference == "#":
         return ()
     return _steps(reference[1:]) if reference.startswith("#/") else None
 
 
 def at(document: Any, path: tuple[str, ...]) -> Any:
-    """What stands in a document at a place, None if nothing does."""
+    """The value at a path of a document; None if there is none."""
     found = document
     for step in path:
         if isinstance(found, Mapping):
@@ -127,7 +127,7 @@ def at(document: Any, path: tuple[str, ...]) -> Any:
 
 
 def objects(document: Any) -> Iterator[Mapping[str, Any]]:
-    """Every object of a document, itself included."""
+    """Every object in a document, including itself."""
     left = [document]
     while left:
         found = left.pop()

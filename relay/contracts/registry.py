@@ -1,4 +1,4 @@
-"""Which contracts hold for a message, and how it breaks them. No I/O."""
+"""Which contracts apply to a message, and how it breaks them. No I/O."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relay.contracts.violation import Violation
 
 MODES: Final = ("enforce", "warn")
 _KEYS_KEPT: Final = 4096
-"""Routing keys of an exchange whose contracts are remembered; with one more all are forgotten."""
+"""Routing keys of an exchange whose contracts are cached; a further one clears the cache."""
 _BINARY: Final = Violation("", "body", "it is in the column body, and the contract is about JSON in content")
 
 
@@ -23,16 +23,16 @@ class Contract(NamedTuple):
 
     exchange: str
     routing_key: str
-    """A pattern, as of a topic exchange."""
+    """A pattern, as in a topic exchange."""
     version: int
     mode: str
-    """enforce: what breaks it is rejected; warn: it goes out, and is told of."""
+    """enforce: a message that breaks it is rejected; warn: it is sent, and logged."""
     schema: str
     """JSON text."""
 
     @property
     def name(self) -> str:
-        """What sentences call it, fit for a log."""
+        """The name in messages, printable."""
         return f"{printable(self.exchange)} {printable(self.routing_key)} version {self.version}"
 
 
@@ -44,14 +44,14 @@ class UnusableContract(NamedTuple):
 
 
 class Breach(NamedTuple):
-    """A message breaks a contract."""
+    """A contract that a message breaks, and how."""
 
     contract: Contract
     violation: Violation
 
     @property
     def sentence(self) -> str:
-        """One sentence: the contract, the JSON pointer, the rule, the reason; nothing of the content."""
+        """One sentence with the contract, the JSON pointer, the rule and the reason; it shows no content."""
         place, rule, reason = self.violation
         return f'content breaks contract {self.contract.name} at "{place}", rule {rule}: {reason}'
 
@@ -64,20 +64,20 @@ class CompiledContract(NamedTuple):
 
 
 class Contracts:
-    """The contracts that hold: of each exchange and pattern the newest version that is enforced, and a newer one whose mode is `warn`.
+    """The contracts in force: for each exchange and pattern the newest enforced version, and a newer one with mode `warn`.
 
-    A message must keep every one of them whose pattern matches its routing key.
+    A message must satisfy every contract whose pattern matches its routing key.
 
     Args:
-        rows: all versions, or those that may hold.
-        compile_schema: of a JSON text.
+        rows: all versions, or those that may be in force.
+        compile_schema: compiles a JSON text.
     """
 
     def __init__(self, rows: Iterable[Contract] = (), *, compile_schema: Callable[[str], Schema] = compiled) -> None:
         self.unusable: list[UnusableContract] = []
-        """Contracts whose messages go unchecked."""
+        """Unreadable contracts, whose messages stay unchecked."""
         self._exchanges: dict[str, list[CompiledContract]] = defaultdict(list)
-        for contract in holding(rows):
+        for contract in in_force(rows):
             self._add(contract, compile_schema)
         self._patterns = {name: Patterns([one.contract.routing_key for one in several]) for name, several in self._exchanges.items()}
         self._known: dict[str, dict[str, tuple[CompiledContract, ...]]] = {exchange: {} for exchange in self._exchanges}
@@ -86,7 +86,7 @@ class Contracts:
         return sum(map(len, self._exchanges.values()))
 
     def concerned(self, exchanges: Iterable[str]) -> set[str]:
-        """Those of these exchanges that have one."""
+        """The exchanges that have contracts."""
         return self._exchanges.keys() & exchanges
 
     def schemas(self) -> dict[str, Schema]:
@@ -94,11 +94,11 @@ class Contracts:
         return {held.contract.schema: held.schema for several in self._exchanges.values() for held in several}
 
     def count(self, mode: str) -> int:
-        """How many of this mode hold."""
+        """The number of contracts with this mode."""
         return sum(held.contract.mode == mode for several in self._exchanges.values() for held in several)
 
     def of(self, exchange: str, routing_key: str) -> Sequence[CompiledContract]:
-        """Those that hold for a message; one look at a dict where the exchange has none."""
+        """The contracts that apply to a message; one lookup if the exchange has none."""
         known = self._known.get(exchange)
         if known is None:
             return ()
@@ -123,8 +123,8 @@ class Contracts:
             self._exchanges[contract.exchange].append(held)
 
 
-def holding(rows: Iterable[Contract]) -> list[Contract]:
-    """Of all versions those that hold, the enforced one of a pattern before the one on trial."""
+def in_force(rows: Iterable[Contract]) -> list[Contract]:
+    """The versions in force, for each pattern the enforced one before the one on trial."""
     newest: dict[tuple[str, str, bool], Contract] = {}
     for row in sorted(rows, key=lambda row: row.version):
         newest[row.exchange, row.routing_key, row.mode == "warn"] = row
@@ -136,14 +136,14 @@ def holding(rows: Iterable[Contract]) -> list[Contract]:
 
 
 def breaches(held: Sequence[CompiledContract], content: bytes | str | None) -> list[Breach]:
-    """How a content as JSON text breaks contracts, one breach for each; None is a binary body."""
+    """The contracts that a content breaks, one breach for each; None means a binary body."""
     value = _BINARY if content is None else parsed(content)
     return _explained(_broken(held, value), value)
 
 
 def quick_breaches(held: Sequence[CompiledContract], content: bytes | None) -> list[Breach] | None:
-    """The same between other work; None where that might keep everything else waiting."""
-    if not held:  # taken away meanwhile
+    """`breaches`, if it is fast enough to run inline; else None."""
+    if not held:  # removed in the meantime
         return []
     size, together = len(content or b""), sum([one.schema.effort for one in held])
     if size > inline_bytes(together):

@@ -1,4 +1,4 @@
-"""A JSON Schema, compiled: what is refused as one, and whether a content satisfies it. No I/O, and nothing is ever fetched."""
+"""Compiles a JSON Schema and refuses unsuitable ones; checks contents against it. No I/O, and nothing is fetched."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pydantic_core import from_json
 from relay.codec.option_rules import printable
 from relay.contracts.check_time import effort
 from relay.contracts.references import UnclearReferenceError
-from relay.contracts.schema_cost import HEAVIEST, weight
+from relay.contracts.schema_cost import MAX_WEIGHT, weight
 from relay.contracts.violation import DIALECT, Explainer, Violation, compile_schema
 from relay.errors import RelayError
 
-LONGEST: Final = 262_144
+MAX_BYTES: Final = 262_144
 """Bytes of a schema as PostgreSQL writes it (sql/0017_contract.sql)."""
-DEEPEST: Final = 200
-"""Levels to which a content may nest where a contract holds."""
-_TOO_DEEP: Final = Violation("", "nesting", f"it nests more than {DEEPEST} levels, which no contract can judge")
+MAX_DEPTH: Final = 200
+"""Levels to which a content with a contract may nest."""
+_TOO_DEEP: Final = Violation("", "nesting", f"it nests more than {MAX_DEPTH} levels, which no contract can judge")
 _TOO_LONG: Final = Violation("", "digits", "it holds a number of more than 4300 digits, which no contract can judge")
 _NOT_JSON: Final = Violation("", "json", "it is not JSON that a contract can judge")
 
 
 class SchemaError(RelayError):
-    """It is no JSON Schema that can be a contract; the message is a sentence that names the place."""
+    """The schema cannot be a contract; the message names the place and the reason."""
 
 
 class Schema:
     """One compiled schema.
 
     Raises:
-        SchemaError: it is none, it refers to what is not in it, or it asks for too much.
+        SchemaError: it is invalid, refers to something outside of it, or is too expensive.
     """
 
     def __init__(self, document: Any) -> None:
@@ -44,18 +44,18 @@ class Schema:
         except ValueError:
             raise SchemaError("The schema nests too deep; flatten it with $defs and $ref.") from None
         self.effort = effort(document)
-        """What it asks for each byte of a content."""
+        """The effort for each byte of a content."""
         self._document = document
         self._explainer: Explainer | None = None
 
     def explain(self, value: Any) -> Violation:
-        """Where and why a value that is not valid breaks the schema, without a word of the value."""
+        """Where and why an invalid value breaks the schema; shows no part of the value."""
         if self._explainer is None:
             self._explainer = Explainer(self._document)
         return self._explainer.explain(value)
 
     def judge(self, content: bytes | str) -> Violation | None:
-        """How a content as JSON text breaks the schema, None if it does not."""
+        """The violation of the schema by a content as JSON text; None if it is valid."""
         value = parsed(content)
         if type(value) is Violation:
             return value
@@ -75,7 +75,7 @@ def compiled(text: str) -> Schema:
 
 
 def parsed(content: bytes | str) -> Any:
-    """The value of a content, or the violation for which it cannot be judged."""
+    """The value of a content, or a violation if it cannot be parsed."""
     try:
         return from_json(content)
     except ValueError as error:
@@ -86,7 +86,7 @@ def parsed(content: bytes | str) -> Any:
 
 
 def _check(document: Any) -> None:
-    """Refuse what is no contract."""
+    """Refuse a schema that cannot be a contract."""
     if not isinstance(document, dict | bool):
         raise SchemaError('A schema is an object, or true or false: {"type": "object"}.')
     if isinstance(document, dict) and (named := document.get("$schema", DIALECT)) not in (DIALECT, DIALECT + "#"):
@@ -99,11 +99,11 @@ def _check(document: Any) -> None:
         raise SchemaError(_unclear(error.args[0])) from None
     except RecursionError:
         raise SchemaError("The schema nests too deep, or refers to itself over too many steps; flatten it.") from None
-    if size > LONGEST:
-        raise SchemaError(f"The schema is {size} bytes long; the limit is {LONGEST} bytes.")
-    if heavy > HEAVIEST:
+    if size > MAX_BYTES:
+        raise SchemaError(f"The schema is {size} bytes long; the limit is {MAX_BYTES} bytes.")
+    if heavy > MAX_WEIGHT:
         raise SchemaError(
-            f"The schema asks for more than {HEAVIEST} checks of one value, because references lead to the same schemas again and again; "
+            f"The schema asks for more than {MAX_WEIGHT} checks of one value, because references lead to the same schemas again and again; "
             "say each thing once."
         )
 

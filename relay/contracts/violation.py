@@ -1,6 +1,6 @@
-"""Where and why a content breaks a schema: the way down to the rule, asked step by step, without a word of the content.
+"""Where and why a content breaks a schema: descends to the rule step by step, and shows no part of the content.
 
-The validator's own account would hold a copy of the content for each alternative that was tried, so a large one could take all memory.
+The validator's own report holds a copy of the content for each alternative tried, so a large content could fill the memory.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from relay.contracts.references import at, steps
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _BASE: Final = "https://contract.invalid/"
-"""Stands for the address of a schema that has none; nothing is ever fetched."""
+"""The address of a schema without `$id`; nothing is fetched."""
 _BACKTRACKS: Final = 10_000
-"""Steps back that a regular expression may take in one text; one without look-around or back-references takes none."""
-_LONGEST_WAY: Final = 500
+"""Backtracking steps of a regular expression in one text; an expression without look-around or back-references takes none."""
+_MAX_STEPS: Final = 500
 """Steps down a schema and its references."""
-_LONGEST_POINTER: Final = 200
+_MAX_POINTER: Final = 200
 _PLAIN: Final = (
     *("type", "enum", "const", "required", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength"),
     *("maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "dependentRequired"),
 )
-"""Rules that say something by themselves."""
+"""Rules that are reported by themselves."""
 _COMBINED: Final = (
     *("contains", "propertyNames", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$ref", "if"),
     *("allOf", "items", "properties"),
 )
-"""Rules that are blamed where no other is to blame."""
-_WORDS: Final[Mapping[str, str]] = {
+"""Rules that are reported if no other rule explains the violation."""
+_REASONS: Final[Mapping[str, str]] = {
     "type": "it is not of type {}", "enum": "it is none of the values that are allowed", "const": "it is not the one value that is allowed",
     "minimum": "it is less than {}", "maximum": "it is more than {}", "exclusiveMinimum": "it is not more than {}",
     "exclusiveMaximum": "it is not less than {}", "multipleOf": "it is no multiple of {}", "minLength": "it has fewer than {} characters",
@@ -47,28 +47,28 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 class Violation(NamedTuple):
-    """How a content breaks a schema; fit for a log, and without anything that stands in the content."""
+    """How a content breaks a schema; printable, and without any part of the content."""
 
     pointer: str
-    """JSON pointer (RFC 6901) to the value; a name that the schema does not know is written as `*`."""
+    """JSON pointer (RFC 6901) to the value; names unknown to the schema are shown as `*`."""
     rule: str
     """The schema's keyword."""
     reason: str
 
 
 class Step(NamedTuple):
-    """One value and the schema that stands for it."""
+    """A value and the schema that applies to it."""
 
     schema: Any
     path: tuple[str, ...]
-    """Where the schema stands in the document."""
+    """Path of the schema in the document."""
     place: tuple[str, ...]
-    """Where the value stands in the content."""
+    """Path of the value in the content."""
     value: Any
 
 
 def compile_schema(document: Any, registry: jsonschema_rs.Registry | None = None) -> jsonschema_rs.Validator:
-    """A validator that asserts formats, bounds regular expressions and fetches nothing; errors are the library's."""
+    """A validator that asserts formats, limits regular expressions and fetches nothing; errors are the library's."""
     return jsonschema_rs.Draft202012Validator(
         document,
         validate_formats=True,
@@ -79,7 +79,7 @@ def compile_schema(document: Any, registry: jsonschema_rs.Registry | None = None
 
 
 class Explainer:
-    """Explains violations of one schema; each part of it that lies on the way is compiled when it is first asked."""
+    """Explains violations of one schema; its parts are compiled on first use."""
 
     def __init__(self, document: Any) -> None:
         self._document = document
@@ -90,10 +90,10 @@ class Explainer:
         self._parts: dict[tuple[str, ...], jsonschema_rs.Validator] = {}
 
     def explain(self, value: Any) -> Violation:
-        """The first rule on the way down that a value breaks, which is not valid as a whole."""
+        """The first rule that an invalid value breaks, from the top down."""
         found = Step(self._document, (), (), value)
         try:
-            for _ in range(_LONGEST_WAY):
+            for _ in range(_MAX_STEPS):
                 if rule := self._broken(found):
                     return _violation(found, *rule)
                 below = next((step for step in self._below(found) if not self._valid(step)), None)
@@ -102,10 +102,10 @@ class Explainer:
                 found = below
         except (ValueError, RecursionError):
             pass
-        return _violation(found, self._blamed(found), None)
+        return _violation(found, self._combined_rule(found), None)
 
     def _broken(self, step: Step) -> tuple[str, Any] | None:
-        """The rule at this very place that the value breaks, with what the rule says."""
+        """The broken rule of this schema itself, with the rule's value."""
         schema = step.schema
         if not isinstance(schema, Mapping):
             return ("false", None) if schema is False else None
@@ -123,7 +123,7 @@ class Explainer:
         return fit == 1 if rule == "oneOf" else fit > 0
 
     def _below(self, step: Step) -> Iterator[Step]:
-        """Schemas that a value must satisfy on top: of the same value, then of what stands in it."""
+        """Further steps: other schemas of the same value, then schemas of its members."""
         schema = step.schema
         if not isinstance(schema, Mapping):
             return
@@ -145,7 +145,7 @@ class Explainer:
             if name in value:
                 yield Step(named[name], (*step.path, "properties", name), (*step.place, name), value[name])
         for pattern, below in schema.get("patternProperties", {}).items():
-            other = self._validator(("names", pattern), partial(_but_those_of, pattern))
+            other = self._validator(("names", pattern), partial(_without_names_of, pattern))
             for name in value:
                 if not other.is_valid({name: None}):
                     yield Step(below, (*step.path, "patternProperties", pattern), (*step.place, "*"), value[name])
@@ -155,7 +155,7 @@ class Explainer:
                 if not known.is_valid({name: None}):
                     yield Step(schema["additionalProperties"], path, (*step.place, "*"), value[name])
 
-    def _blamed(self, step: Step) -> str:
+    def _combined_rule(self, step: Step) -> str:
         schema = step.schema if isinstance(step.schema, Mapping) else {}
         return next((rule for rule in _COMBINED if rule in schema), "schema")
 
@@ -167,10 +167,10 @@ class Explainer:
         return part.is_valid(step.value)
 
     def _rule(self, step: Step, rule: str) -> jsonschema_rs.Validator:
-        """One rule by itself; short ones are often the same, and long ones are found by where they stand."""
-        said = step.schema[rule]
-        key = (rule, step.path if isinstance(said, list | Mapping) else said, type(said))
-        return self._validator(key, lambda: {rule: said})
+        """A validator of one rule; cached by the rule's value, or by its path if that is long."""
+        rule_value = step.schema[rule]
+        key = (rule, step.path if isinstance(rule_value, list | Mapping) else rule_value, type(rule_value))
+        return self._validator(key, lambda: {rule: rule_value})
 
     def _names(self, step: Step) -> jsonschema_rs.Validator:
         return self._validator(("names", step.path), partial(_names_of, step.schema))
@@ -183,7 +183,7 @@ class Explainer:
 
 
 def _deeper(step: Step, *path: str) -> Step:
-    """Another schema of the same value, which stands below the first."""
+    """A subschema for the same value."""
     return Step(at(step.schema, path), (*step.path, *path), step.place, step.value)
 
 
@@ -197,7 +197,7 @@ def _items(step: Step) -> Iterator[Step]:
 
 
 def _names_of(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema that only says which names an object may have."""
+    """A schema that checks only the names of an object."""
     return {
         "properties": dict.fromkeys(schema.get("properties", {}), True),
         "patternProperties": dict.fromkeys(schema.get("patternProperties", {}), True),
@@ -205,26 +205,26 @@ def _names_of(schema: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _but_those_of(pattern: str) -> dict[str, Any]:
-    """A schema of objects without names like these."""
+def _without_names_of(pattern: str) -> dict[str, Any]:
+    """A schema of objects without names that match the pattern."""
     return {"patternProperties": {pattern: False}}
 
 
-def _violation(step: Step, rule: str, said: Any) -> Violation:
+def _violation(step: Step, rule: str, rule_value: Any) -> Violation:
     shown = _ascii(_pointer(step.place))
-    if len(shown) > _LONGEST_POINTER:
-        shown = f"{shown[:_LONGEST_POINTER]}..."
-    return Violation(shown, rule, _reason(step, rule, said))
+    if len(shown) > _MAX_POINTER:
+        shown = f"{shown[:_MAX_POINTER]}..."
+    return Violation(shown, rule, _reason(step, rule, rule_value))
 
 
-def _reason(step: Step, rule: str, said: Any) -> str:
+def _reason(step: Step, rule: str, rule_value: Any) -> str:
     if rule == "required":
-        missing = next((name for name in said if isinstance(step.value, Mapping) and name not in step.value), "")
+        missing = next((name for name in rule_value if isinstance(step.value, Mapping) and name not in step.value), "")
         return f"{printable(missing)} is missing"
-    words = _WORDS.get(rule, "it breaks this rule")
+    words = _REASONS.get(rule, "it breaks this rule")
     if "{}" not in words:
         return words
-    shown = " or ".join(map(str, said)) if isinstance(said, list) else str(said)
+    shown = " or ".join(map(str, rule_value)) if isinstance(rule_value, list) else str(rule_value)
     return words.format(_ascii(shown)[:64])
 
 

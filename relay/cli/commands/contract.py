@@ -211,14 +211,14 @@ def _checked(source: str) -> str:
 
 def _held(opened: OperatorSession, exchange: str, pattern: str, text: str | None) -> list[CompiledContract]:
     """What a trial is about: a schema that was given, else what holds of the contract."""
-    from relay.contracts.registry import CompiledContract, Contract, holding  # noqa: PLC0415 - see relay.cli.main
+    from relay.contracts.registry import CompiledContract, Contract, in_force  # noqa: PLC0415 - see relay.cli.main
     from relay.contracts.schema import compiled  # noqa: PLC0415 - see relay.cli.main
 
     if text is not None:
         return [CompiledContract(Contract(exchange, pattern, 0, "warn", text), compiled(text))]
     names = Contract._fields
     rows = [Contract(**{name: row[name] for name in names}) for row in _versions(opened, exchange, pattern, None)]
-    return [CompiledContract(row, compiled(row.schema)) for row in holding(rows)]
+    return [CompiledContract(row, compiled(row.schema)) for row in in_force(rows)]
 
 
 def _versions(opened: OperatorSession, exchange: str, pattern: str, version: int | None) -> list[dict[str, Any]]:
@@ -234,10 +234,10 @@ def _missing(exchange: str, pattern: str) -> str:
 
 def _with_holds(rows: list[dict[str, Any]], schemas: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Which versions hold, and why one that would hold does not: what no relay can read holds for nothing."""
-    from relay.contracts.registry import Contract, Contracts, holding  # noqa: PLC0415 - see relay.cli.main
+    from relay.contracts.registry import Contract, Contracts, in_force  # noqa: PLC0415 - see relay.cli.main
 
     versions = {(each.exchange, each.routing_key, each.version): each for each in (Contract(**row) for row in schemas)}
-    hold = {each[:3] for each in holding(versions.values())}
+    hold = {each[:3] for each in in_force(versions.values())}
     unusable = {one.contract[:3]: one.sentence for one in Contracts(versions.values()).unusable}
     places = [(row["exchange"], row["routing_key"], row["version"]) for row in rows]
     return [

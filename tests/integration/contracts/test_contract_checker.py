@@ -116,7 +116,7 @@ async def test_a_content_that_takes_too_long_by_the_clock_is_asked_about_once(
     checker: LargeChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the process had served another one."""
-    monkeypatch.setattr("relay.contracts.large_checks._PATIENCE", 0.2)
+    monkeypatch.setattr("relay.contracts.large_checks._WALL_CLOCK_FACTOR", 0.2)
     assert KEPT == await checker.judge("orders", b"{}", ["true"])
     process_of(checker).send_signal(signal.SIGSTOP)
 

@@ -44,7 +44,7 @@ def gate(*rows: Contract, checker: LargeChecks | None = None) -> tuple[Enforcing
 
 def refusal(one: EnforcingEncoder, message: Claim) -> PublishResult | None:
     """What it says of a message."""
-    return one._checked(batch([message]), deque([0]), [])[1].get(0)
+    return one._check_slice(batch([message]), deque([0]), [])[1].get(0)
 
 
 def verdict(one: EnforcingEncoder, message: Claim) -> str:

@@ -17,7 +17,7 @@ import pytest
 from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.contracts import patterns
 from relay.contracts.enforcing_encoder import EnforcingEncoder
-from relay.contracts.registry import Contract, Contracts, holding
+from relay.contracts.registry import Contract, Contracts, in_force
 from relay.events.contracts import ContractBroken, ContractUnusable
 from relay.message import PublishResult, TruncatedPayload, Verdict
 from relay.observability.logs import FLOODS
@@ -67,7 +67,7 @@ def test_what_breaks_a_contract_on_trial_is_sent_and_told_of() -> None:
 def test_the_newest_enforced_version_holds_and_a_newer_one_is_on_trial(versions: list[tuple[int, str]], holds: list[int]) -> None:
     """So a new version that only warns does not end what is enforced."""
     rows = [row(version=version, mode=mode) for version, mode in versions]
-    assert holds == [one.version for one in holding(rows)]
+    assert holds == [one.version for one in in_force(rows)]
 
 
 def test_every_pattern_that_matches_must_be_kept() -> None:
@@ -170,7 +170,7 @@ def test_checks_give_way_after_a_short_while() -> None:
     one.load([row()])
     left = deque(range(10))
 
-    passed, _ = one._checked(batch([claim("orders", payload=b"1")] * 10), left, [])
+    passed, _ = one._check_slice(batch([claim("orders", payload=b"1")] * 10), left, [])
     assert [0, 1] == passed
     assert [*range(2, 10)] == [*left]
 

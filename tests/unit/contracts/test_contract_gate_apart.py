@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from relay.contracts.check_time import LARGEST, explained_bytes, inline_bytes
+from relay.contracts.check_time import MAX_INLINE_BYTES, explained_bytes, inline_bytes
 from relay.contracts.large_checks import CheckFailure, CheckResult
 from relay.contracts.schema import Schema
 from relay.contracts.violation import Violation
@@ -22,7 +22,7 @@ async def test_large_contents_go_apart_and_hold_up_nothing() -> None:
     """Each is handed over when its check has ended, after everything else."""
     checker = Scripted()
     one, _ = gate(row({"type": ["integer", "string"]}), checker=checker)
-    large, small = claim("orders", payload=b'"%s"' % (b"x" * LARGEST)), claim("orders", payload=b'"x"')
+    large, small = claim("orders", payload=b'"%s"' % (b"x" * MAX_INLINE_BYTES)), claim("orders", payload=b'"x"')
 
     assert [[small.id], [large.id]] == await checked(one, large, small)
     assert [("orders", ['{"type": ["integer", "string"]}'])] == checker.asked
@@ -31,12 +31,12 @@ async def test_large_contents_go_apart_and_hold_up_nothing() -> None:
 @pytest.mark.parametrize(
     ("schema", "most"),
     [
-        ({"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(30)}}, LARGEST),
+        ({"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(30)}}, MAX_INLINE_BYTES),
         ({"items": {"anyOf": [{"const": n} for n in range(300)]}}, 8_000),
-        ({"pattern": "^[A-Z]{3}-[0-9]{4}$"}, LARGEST),
-        ({"enum": [f"state {n}" for n in range(1000)]}, LARGEST),
-        ({"items": {"enum": [f"state {n}" for n in range(1000)]}}, LARGEST),
-        ({"uniqueItems": False}, LARGEST),
+        ({"pattern": "^[A-Z]{3}-[0-9]{4}$"}, MAX_INLINE_BYTES),
+        ({"enum": [f"state {n}" for n in range(1000)]}, MAX_INLINE_BYTES),
+        ({"items": {"enum": [f"state {n}" for n in range(1000)]}}, MAX_INLINE_BYTES),
+        ({"uniqueItems": False}, MAX_INLINE_BYTES),
         ({"properties": {"n": {"multipleOf": 0.01}}}, 2048),
         ({"items": {"uniqueItems": True}}, 2048),
         ({"pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}, 2048),
@@ -48,7 +48,7 @@ async def test_large_contents_go_apart_and_hold_up_nothing() -> None:
 def test_how_much_is_checked_in_place_hangs_on_the_schema(schema: Any, most: int) -> None:
     """64 KiB, and less where a content can make a check slow."""
     found = inline_bytes(Schema(schema).effort)
-    assert found == LARGEST if most == LARGEST else found <= most
+    assert found == MAX_INLINE_BYTES if most == MAX_INLINE_BYTES else found <= most
 
 
 async def test_what_is_larger_and_breaks_a_contract_goes_apart_to_be_explained() -> None:
@@ -89,7 +89,7 @@ async def test_contracts_that_hold_for_a_message_are_weighed_together() -> None:
 async def test_a_check_without_an_end_ends_the_message(end: CheckFailure, refused: Verdict) -> None:
     """With a code of its own; an attempt where nothing shows that the message is to blame."""
     one, seen = gate(row(), row(key="big", mode="warn"), checker=Scripted(CheckResult([], end)))
-    made = batch([claim("orders", "big", b'"%s"' % (b"x" * LARGEST))])
+    made = batch([claim("orders", "big", b'"%s"' % (b"x" * MAX_INLINE_BYTES))])
     results: dict[int, PublishResult] = {}
     await one.check(made, [0], lambda _, refusals: results.update(refusals))
 
@@ -105,7 +105,7 @@ async def test_a_contract_on_trial_costs_no_enforced_one_its_check() -> None:
         CheckResult([None], CheckFailure.TIME), CheckResult([Violation("", "type", "it is not of type integer")], CheckFailure.TIME)
     )
     one, seen = gate(row("true", key="#", mode="warn"), row(key="big"), checker=checker)
-    large = claim("orders", "big", b'"%s"' % (b"x" * LARGEST))
+    large = claim("orders", "big", b'"%s"' % (b"x" * MAX_INLINE_BYTES))
 
     assert [[large.id], ["contract_violated"]] == await checked(one, large, large)
     assert [[INTEGER, "true"]] * 2 == [schemas for _, schemas in checker.asked]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.contracts.schema import DEEPEST, LONGEST, Schema, SchemaError, compiled
+from relay.contracts.schema import MAX_BYTES, MAX_DEPTH, Schema, SchemaError, compiled
 from relay.contracts.violation import DIALECT
 
 pytestmark = pytest.mark.ids("A37")
@@ -189,7 +189,7 @@ OTHER = "http://json-schema.org/draft-07/schema#"
         ),
         ({"$schema": OTHER}, f'The schema says that it is of "{OTHER}"; contracts are of {DIALECT}: correct $schema.'),
         ({"title": "\ud800"}, "The schema holds text that is not valid UTF-8: half of a surrogate pair; correct it."),
-        ({"title": "x" * LONGEST}, f"The schema is {LONGEST + 13} bytes long; the limit is {LONGEST} bytes."),
+        ({"title": "x" * MAX_BYTES}, f"The schema is {MAX_BYTES + 13} bytes long; the limit is {MAX_BYTES} bytes."),
     ],
 )
 def test_what_is_no_schema_is_refused_by_its_place(schema: Any, sentence: str) -> None:
@@ -230,7 +230,7 @@ def test_a_schema_that_doubles_at_each_reference_is_refused() -> None:
 
     node = {"oneOf": [{"type": "null"}, {"properties": {"next": {"$ref": "#/$defs/n"}}, "type": "object"}]}
     chain: Any = None
-    for _ in range(DEEPEST - 2):
+    for _ in range(MAX_DEPTH - 2):
         chain = {"next": chain}
     assert Schema({"$defs": {"n": node}, "$ref": "#/$defs/n"}).judge(json.dumps(chain)) is None
 

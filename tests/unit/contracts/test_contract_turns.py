@@ -48,7 +48,7 @@ def played(asked: Sequence[Asked]) -> list[Had]:
             shares.arrive(one.name)
         name = shares.next()
         if name is None:
-            shares.forget()
+            shares.clear()
             now = left[0].at
             continue
         one = waiting[name].popleft()
@@ -56,7 +56,7 @@ def played(asked: Sequence[Asked]) -> list[Had]:
             shares.leave(name)
         turns.append(Had(name, since.pop(name), now, now + one.seconds))
         now += one.seconds
-        shares.had(name, one.seconds)
+        shares.charge(name, one.seconds)
         if waiting[name]:
             since[name] = now
     return turns
@@ -127,7 +127,7 @@ def test_short_turns_wait_for_one_long_one_at_the_most(seconds: list[float]) -> 
 
 async def test_who_comes_back_at_once_is_among_those_of_whom_the_next_is_chosen() -> None:
     """So an exchange whose checks follow each other is not passed over by one whose checks take longer."""
-    turns, now, order = FairTurns(most=60, clock=lambda: now[0]), [0.0], list[str]()
+    turns, now, order = FairTurns(max_seconds=60, clock=lambda: now[0]), [0.0], list[str]()
 
     async def checks(name: str, seconds: float, count: int) -> None:
         for _ in range(count):
@@ -141,7 +141,7 @@ async def test_who_comes_back_at_once_is_among_those_of_whom_the_next_is_chosen(
 
 async def test_all_are_equal_again_once_nobody_waits() -> None:
     """Who had much before that owes nothing."""
-    turns, now, order = FairTurns(most=60, clock=lambda: now[0]), [0.0], list[str]()
+    turns, now, order = FairTurns(max_seconds=60, clock=lambda: now[0]), [0.0], list[str]()
 
     async def checks(name: str, seconds: float, count: int) -> None:
         for _ in range(count):
@@ -158,7 +158,7 @@ async def test_all_are_equal_again_once_nobody_waits() -> None:
 async def test_a_rest_follows_each_turn_in_which_nobody_has_one() -> None:
     """As long as the turn took, also where who had it is cut off: everything else goes on meanwhile."""
     loop = asyncio.get_running_loop()
-    turns = FairTurns(most=60, rest=1.0, clock=loop.time)
+    turns = FairTurns(max_seconds=60, rest=1.0, clock=loop.time)
 
     async def had(seconds: float) -> tuple[float, float]:
         async with turns.turn("a"):
@@ -176,7 +176,7 @@ async def test_a_rest_follows_each_turn_in_which_nobody_has_one() -> None:
 async def test_who_is_cut_off_leaves_its_turn_to_the_next(noticed: bool) -> None:
     """Before it notices too: its future is cancelled at once, and it wakes up later; and where its turn had just come."""
     loop = asyncio.get_running_loop()
-    turns, order = FairTurns(most=60, clock=loop.time), list[str]()
+    turns, order = FairTurns(max_seconds=60, clock=loop.time), list[str]()
 
     async def one(name: str) -> None:
         async with turns.turn(name):
@@ -205,7 +205,7 @@ async def test_who_is_cut_off_leaves_its_turn_to_the_next(noticed: bool) -> None
 async def test_cuts_at_any_moment_leave_no_turn_taken(seed: int) -> None:
     """Of several exchanges, with rests; afterwards whoever comes has a turn."""
     chance, loop = Random(seed), asyncio.get_running_loop()
-    turns = FairTurns(most=60, rest=1.0, clock=loop.time)
+    turns = FairTurns(max_seconds=60, rest=1.0, clock=loop.time)
 
     async def checks(name: str) -> None:
         for _ in range(3):
@@ -225,7 +225,7 @@ async def test_cuts_at_any_moment_leave_no_turn_taken(seed: int) -> None:
 async def test_a_turn_in_which_the_machine_stood_still_counts_for_little() -> None:
     """Neither does everybody rest for as long, nor does that exchange wait for the others to have as much."""
     now = [0.0]
-    turns, order = FairTurns(most=1.0, rest=0.001, clock=lambda: now[0]), list[str]()
+    turns, order = FairTurns(max_seconds=1.0, rest=0.001, clock=lambda: now[0]), list[str]()
 
     async def checks(name: str, seconds: float, count: int) -> None:
         for _ in range(count):
