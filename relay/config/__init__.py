@@ -1,1 +1,1 @@
-"""Settings: the `RELAY_*` variables, where they come from, and what they may be."""
+"""Settings: the `RELAY_*` variables, their sources and their allowed values."""

@@ -1,4 +1,4 @@
-"""Which settings there are: what each may be, its default, and what it means."""
+"""The settings: allowed values, default and meaning of each."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from relay.config.types import (
 from relay.engine.policy import Policy
 
 _POLICY = Policy()
-"""The defaults of what the engine carries out."""
+"""The defaults of the engine's policy."""
 
 
 class Fields(BaseSettings):

@@ -1,4 +1,4 @@
-"""Settings of a relay, validated all at once by `load`; components get plain values from here and read no environment."""
+"""Settings, validated together by `load`; components get plain values and never read the environment."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from relay.net.secret_url import Secret, SecretFile
 from relay.net.transport_security import weakens
 
 LOCK_SHARE = 0.8
-"""Share of the lock time in which a relay may write; a drain must fit in, or others take over what it still waits for."""
+"""Share of the lock time that a drain may take; after it, other relays may reclaim messages that still wait for confirms."""
 POLICY = (
     "max_attempts", "backoff_base", "backoff_max", "lock_seconds", "max_body_bytes", "retention_days", "dead_retention_days",
     "received_retention_days", "unroutable", "on_dead_key", "on_lock_expired", "archive", "notify", "direction",
     "dedup_seconds", "bundle_seconds", "bundle_max_messages", "bundle_max_bytes",
 )  # fmt: skip
-"""Settings that the database carries out; the names of `queue_message_setting`."""
+"""Settings that are stored in the database: the names of `queue_message_setting`."""
 URLS = ("database_url", "listen_url", "amqp_url", "pipeline_database_url", "pipeline_replica_url")
 
 
 class SettingDoc(NamedTuple):
-    """One setting for people; the default and the meaning are Markdown."""
+    """One setting for the docs; default and meaning are Markdown."""
 
     name: str
     default: str
     meaning: str
 
 
-EMPTY = {"http_port": None, "allowed_exchanges": "", "work_seconds": None}
-"""What an empty variable stands for: no port, and a list of no names, which is refused; for all others it is unset."""
+EMPTY_VALUES = {"http_port": None, "allowed_exchanges": "", "work_seconds": None}
+"""The meaning of an empty variable, by setting; an empty list is refused. Any other empty variable counts as unset."""
 
 
 class Settings(Fields):
-    """Every setting by its name without the prefix; made by `load`, or by keyword arguments alone in a test."""
+    """Every setting by its name without the prefix; made by `load`, or in tests by keyword arguments."""
 
     _files: dict[str, RawSetting] = PrivateAttr(default_factory=dict)
-    """Settings that a file held, by name."""
+    """Settings that were read from a file, by name."""
 
     @classmethod
     def settings_customise_sources(
@@ -56,12 +56,12 @@ class Settings(Fields):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only arguments: `load` is the one way from an environment to settings."""
+        """Take arguments only: `load` alone reads the environment."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 
     def secret(self, name: str, *, changed: Callable[[], None], kept: Callable[[str], None]) -> Secret:
-        """The URL of that name for whoever connects again and again: where a file holds it, read anew each time; see `SecretFile`."""
+        """The URL of this name for each new connection; if a file holds it, the file is read again each time, see `SecretFile`."""
         given = self._files.get(name)
         if given is None or given.file is None:
             return str(getattr(self, name).get_secret_value())
@@ -94,41 +94,43 @@ class Settings(Fields):
         return dict(json.loads(self.lake_options.get_secret_value()))
 
     def policy(self) -> dict[str, str]:
-        """What was set on purpose of the policy that the database carries out, as `queue_message_setting` takes it."""
+        """The policy settings that were set explicitly, as text for `queue_message_setting`."""
         return {name: as_text(getattr(self, name)) for name in POLICY if name in self.model_fields_set}
 
     def under(self, database: Mapping[str, str]) -> Self:
-        """These settings with the database's policy, which holds.
+        """These settings with the database's policy, which wins.
 
         Raises:
-            SettingsError: the database knows a word that this relay does not.
+            SettingsError: the policy has a value that is unknown to this relay.
         """
         values = {name: text for name, text in database.items() if name in POLICY}
-        held, wrong = _validate(values)
+        policy, wrong = _validate(values)
         if wrong:
-            strange = ", ".join(sorted(wrong))
+            unknown = ", ".join(sorted(wrong))
             raise SettingsError(
-                f"The database's policy has values that this relay does not know ({strange}): install a newer outbox-relay."
+                f"The database's policy has values that this relay does not know ({unknown}): install a newer outbox-relay."
             )
-        return self.model_copy(update={name: getattr(held, name) for name in values})
+        return self.model_copy(update={name: getattr(policy, name) for name in values})
 
     def overruled(self, database: Mapping[str, str]) -> list[tuple[str, str, str]]:
-        """Name, value here and value there of each policy that was set here on purpose and that the database has otherwise."""
-        held = self.under(database)
+        """Name, value here and value in the database of each policy that was set explicitly and differs in the database."""
+        policy = self.under(database)
         return [
-            (name, text, as_text(getattr(held, name))) for name, text in self.policy().items() if getattr(held, name) != getattr(self, name)
+            (name, text, as_text(getattr(policy, name)))
+            for name, text in self.policy().items()
+            if getattr(policy, name) != getattr(self, name)
         ]
 
 
 def load(environ: Mapping[str, str], env_file: Path | None = Path(".env")) -> Settings:
-    """Read and check every setting; `env_file` fills in what `environ` leaves open, None for no file.
+    """Read and check every setting; `env_file` has the settings that `environ` lacks, None for no file.
 
     Raises:
         SettingsError: one sentence for each mistake, one a line.
     """
     fields = {_variable(name): name for name in Settings.model_fields}
     secrets = [variable for variable, name in fields.items() if _is_secret(name)]
-    found, mistakes = gather(environ, env_file, names=fields, secrets=secrets, empty=[_variable(name) for name in EMPTY])
+    found, mistakes = gather(environ, env_file, names=fields, secrets=secrets, empty=[_variable(name) for name in EMPTY_VALUES])
     given = {fields[variable]: each for variable, each in found.items()}
     settings, wrong = _checked(given)
     if mistakes or wrong:
@@ -146,9 +148,9 @@ def describe() -> list[SettingDoc]:
 
 
 def _checked(given: Mapping[str, RawSetting]) -> tuple[Settings, list[str]]:
-    """Settings of the texts that are right, and a sentence for each mistake."""
-    settings, wrong = _validate({name: each.text or EMPTY.get(name) for name, each in given.items()})
-    mistakes = [_sentence(name, given[name]) for name in wrong]
+    """Settings from the valid texts, and one sentence for each mistake."""
+    settings, wrong = _validate({name: each.text or EMPTY_VALUES.get(name) for name, each in given.items()})
+    mistakes = [_mistake(name, given[name]) for name in wrong]
     mistakes += [sentence for names, sentence in _contradictions(settings) if not wrong.intersection(names)]
     if not settings.allow_insecure:
         urls = {name: given[name] for name in URLS if name in given and name not in wrong}
@@ -158,13 +160,12 @@ def _checked(given: Mapping[str, RawSetting]) -> tuple[Settings, list[str]]:
 
 def _weakened(origin: str, option: str) -> str:
     return (
-        f"{origin} asks for less than is checked without it ({option}): take that away, or, if it is meant, "
-        f"set {_variable('allow_insecure')}=true."
+        f"{origin} has an option that weakens security ({option}): remove it, or, if it is meant, set {_variable('allow_insecure')}=true."
     )
 
 
 def _validate(values: Mapping[str, Any]) -> tuple[Settings, set[str]]:
-    """Settings of the values that are right, and the names of the others."""
+    """Settings from the valid values, and the names of the invalid ones."""
     named = {Settings.model_fields[name].alias or name: value for name, value in values.items()}
     try:
         return Settings(**named), set()
@@ -176,7 +177,7 @@ def _validate(values: Mapping[str, Any]) -> tuple[Settings, set[str]]:
 
 
 def _contradictions(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
-    """Names of settings that are each right but not together, and the sentence."""
+    """Names of settings that contradict each other, and the sentence."""
     longest = LOCK_SHARE * settings.lock_seconds
     found = []
     if settings.backoff_base > settings.backoff_max:
@@ -185,14 +186,14 @@ def _contradictions(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
         found.append(
             (("drain_seconds", "lock_seconds"), f"drain for {longest:g} at most, or other relays send what this one still waits for")
         )
-    return [(names, f"{_both(settings, names)}: {rule}.") for names, rule in found]
+    return [(names, f"{_name_values(settings, names)}: {rule}.") for names, rule in found]
 
 
-def _both(settings: Settings, names: tuple[str, ...]) -> str:
+def _name_values(settings: Settings, names: tuple[str, ...]) -> str:
     return " and ".join(f"{_variable(name)} is {as_text(getattr(settings, name))}" for name in names)
 
 
-def _sentence(name: str, given: RawSetting) -> str:
+def _mistake(name: str, given: RawSetting) -> str:
     value = "not usable (not shown)" if _is_secret(name) else repr(given.text)
     allowed = _extra(Settings.model_fields[name])["allowed"]
     return f"{given.origin} is {value}: it must be {allowed}.{advice(given.text) if _is_secret(name) else ''}"

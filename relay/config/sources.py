@@ -1,4 +1,4 @@
-"""Finds `RELAY_*` settings as text: in the environment, in a `.env`, in the files that `NAME_FILE` names."""
+"""Reads `RELAY_*` settings as text from the environment, a `.env`, and the files named by `NAME_FILE`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from relay.net.secret_url import read
 
 PREFIX = "RELAY_"
 AMQP_URL = "AMQP_URL"
-"""The broker's usual variable, which other programs read too; it holds where `RELAY_AMQP_URL` is not set."""
+"""The broker's plain_amqp_url variable, shared with other programs; used if `RELAY_AMQP_URL` is not set."""
 _SERVICE_LINK = re.compile(r"RELAY_(.+_)?SERVICE_(HOST|PORT(_.+)?)|RELAY_(.+_)?PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
 
 
 class RawSetting(NamedTuple):
-    """The text of one setting, the variable that it came from, and the file that this names, if it does."""
+    """The text of one setting, its variable, and the file named by that variable, if any."""
 
     origin: str
     text: str
@@ -31,14 +31,14 @@ class RawSetting(NamedTuple):
 def gather(
     environ: Mapping[str, str], env_file: Path | None, *, names: Collection[str], secrets: Collection[str], empty: Collection[str]
 ) -> tuple[dict[str, RawSetting], list[str]]:
-    """Settings by name, and a sentence for each mistake.
+    """Settings by name, and one sentence for each mistake.
 
     Args:
-        environ: holds against the file.
-        env_file: read where it exists; None for no file.
-        names: the settings there are, e.g. `RELAY_WINDOW`.
-        secrets: those that a file may hold, named by `NAME_FILE`.
-        empty: those that may be empty; an empty variable counts as unset for all others.
+        environ: wins over the file.
+        env_file: read if it exists; None for no file.
+        names: all settings, e.g. `RELAY_WINDOW`.
+        secrets: settings that a file may hold, named by `NAME_FILE`.
+        empty: settings that may be empty; any other empty variable counts as unset.
 
     """
     found: dict[str, RawSetting] = {}
@@ -48,9 +48,9 @@ def gather(
         mistakes += _unknown(layer, names, secrets)
         found.update({name: RawSetting(name, layer[name]) for name in (*names, AMQP_URL) if name in layer})
         found.update(_from_files(layer, secrets, mistakes))
-    usual = found.pop(AMQP_URL, None)
-    if usual and f"{PREFIX}AMQP_URL" not in found:
-        found[f"{PREFIX}AMQP_URL"] = usual
+    plain_amqp_url = found.pop(AMQP_URL, None)
+    if plain_amqp_url and f"{PREFIX}AMQP_URL" not in found:
+        found[f"{PREFIX}AMQP_URL"] = plain_amqp_url
     return found, list(dict.fromkeys(mistakes))
 
 
@@ -61,7 +61,7 @@ def _read(env_file: Path | None, mistakes: list[str]) -> dict[str, str]:
         source = DotEnvSettingsSource(BaseSettings, env_file=env_file, env_file_encoding="utf-8", case_sensitive=True)
         return {name: text or "" for name, text in source.env_vars.items()}
     except (OSError, UnicodeDecodeError) as error:
-        mistakes.append(f"{env_file} cannot be read ({_reason(error)}): mend it or take it away.")
+        mistakes.append(f"{env_file} cannot be read ({_reason(error)}): correct or remove it.")
         return {}
 
 
@@ -85,20 +85,22 @@ def _from_files(layer: Mapping[str, str], secrets: Collection[str], mistakes: li
 def _unknown(layer: Mapping[str, str], names: Collection[str], secrets: Collection[str]) -> list[str]:
     known = {*names, *(f"{name}_FILE" for name in secrets)}
     return [
-        _proposal(name, known) for name in sorted(layer) if name.startswith(PREFIX) and name not in known and not _links(name, layer[name])
+        _unknown_name(name, known)
+        for name in sorted(layer)
+        if name.startswith(PREFIX) and name not in known and not _is_service_link(name, layer[name])
     ]
 
 
-def _links(name: str, text: str) -> bool:
-    """Kubernetes sets such variables in every pod beside a Service named relay; they are nobody's mistake."""
+def _is_service_link(name: str, text: str) -> bool:
+    """Kubernetes sets these variables in every pod of a namespace with a Service named relay; they are no mistake."""
     return bool(_SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and _SERVICE_URL.match(text)))
 
 
-def _proposal(name: str, known: Collection[str]) -> str:
-    # Without what they have in common: it would make any two names close.
+def _unknown_name(name: str, known: Collection[str]) -> str:
+    # Compare without the common prefix, which makes any two names similar.
     near = difflib.get_close_matches(name.removeprefix(PREFIX), sorted(each.removeprefix(PREFIX) for each in known), n=1, cutoff=0.6)
     return f"{name} is no setting: " + (
-        f"did you mean {PREFIX}{near[0]}?" if near else "take it away, or see the list of settings in docs/settings.md."
+        f"did you mean {PREFIX}{near[0]}?" if near else "remove it, or see the list of settings in docs/settings.md."
     )
 
 

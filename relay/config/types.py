@@ -1,4 +1,4 @@
-"""Kinds of settings: what a value may be, and how that is said in a sentence."""
+"""Types of settings: the allowed values, and their description in messages."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from relay.net.webhook_signature import SECRET, keys
 
 _BEYOND_POSTGRESQL_LOGIN = re.compile(r"postgres(?:ql)?://(?:[^@/]*@)?([^?]*)", re.DOTALL)
 _BEYOND_AMQP_HOST = re.compile(r"amqps?://[^/?#]*(.*)", re.DOTALL)
-"""What libpq and the AMQP library read as host and path. An @ in there ends a password that was not percent-encoded: a part of it would
-pass for a host, a port or a database, which errors repeat."""
+"""The parts that libpq and the AMQP library read as host and path. An @ there means that a password was not percent-encoded: a part of it
+would be taken as a host, a port or a database, and errors would show it."""
 _NO_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-"""A percent sign that was not encoded itself; the AMQP library would take it as it is, and libpq refuses it."""
+"""A percent sign that is not encoded; the AMQP library accepts it unchanged, and libpq refuses it."""
 _ROLE_PREFIX = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,53}")
-"""With _ and the longest kind of a role it makes a name of 63 bytes, PostgreSQL's longest."""
+"""With _ and the longest role it makes a name of 63 bytes, PostgreSQL's limit."""
 _UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "(.*)"')
 
 
 def setting(default: Any, allowed: str, meaning: str, shown: str | None = None, **more: Any) -> Any:
-    """A field with a default, what it may be, what it means, and how the default is shown to people."""
-    way = {"default_factory": default} if callable(default) else {"default": default}
-    return Field(**way, description=meaning, json_schema_extra={"allowed": allowed, "shown": shown}, **more)
+    """A field with its default, allowed values and meaning, and the default as shown in the docs."""
+    given = {"default_factory": default} if callable(default) else {"default": default}
+    return Field(**given, description=meaning, json_schema_extra={"allowed": allowed, "shown": shown}, **more)
 
 
 def whole(default: int | None, low: int, high: int, meaning: str, also: str = "") -> Any:
@@ -81,10 +81,10 @@ def _checked_amqp(value: SecretStr) -> SecretStr:
 
 
 def advice(url: str) -> str:
-    """What else to say of a URL that is not shown; nothing of what is none."""
+    """Advice on a wrong URL, which itself is not shown; empty for a text that is no URL."""
     if not re.match(r"\w+://", url):
         return ""
-    # What seems to be an option may be a part of a password, which ends before an @.
+    # A text after the question mark may be a part of a password; then an @ follows.
     wrong = None if "@" in url.partition("?")[2] else _wrong_option(url)
     return f" {wrong}" if wrong else " In a URL user, password and names must be percent-encoded: @ as %40, / as %2F, # as %23, % as %25."
 
@@ -131,16 +131,16 @@ def _checked_role_prefix(value: str) -> str:
 
 
 def host_name() -> str:
-    """A name for a relay that was given none."""
+    """The default name of a relay."""
     return socket.gethostname()[:40] or "relay"
 
 
 DEFAULT_EXCHANGE = "amq.default"
-"""What the default exchange, whose name is empty, is called in a list."""
+"""The default exchange in a list; its real name is empty."""
 
 
 def _split(value: object) -> object:
-    """Names between commas; the default exchange has the one that RabbitMQ's permissions give it ("Access Control", rabbitmq.com)."""
+    """Names between commas; the default exchange is named as in RabbitMQ's permissions ("Access Control", rabbitmq.com)."""
     if not isinstance(value, str):
         return value
     names = tuple(part.strip() for part in value.split(","))
@@ -150,7 +150,7 @@ def _split(value: object) -> object:
 
 
 def as_text(value: object) -> str:
-    """A value as `queue_message_setting` and an environment write it; numbers with at most six decimals."""
+    """A value as text for `queue_message_setting` and the environment; numbers have at most six decimals."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:.6f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)

@@ -26,7 +26,7 @@ class ScheduleGoesOn(Event):
 
 @dataclass(frozen=True, slots=True)
 class KeyFails(Event):
-    """Due messages of a key could not be moved to the queue, because a trigger of the application refused; logged again for a new reason."""
+    """Due messages of a key could not be moved to the queue, because an application's trigger refused; logged again for a new reason."""
 
     level: ClassVar[str] = "warning"
     key: str

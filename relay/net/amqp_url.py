@@ -1,4 +1,4 @@
-"""An AMQP URL may name several hosts, as libpq's may: one login, one vhost and one set of options for all of them. No I/O."""
+"""An AMQP URL with several hosts, as in libpq: one login, one vhost and one set of options for all of them. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PARTS = re.compile(r"(?P<scheme>\w+://)(?P<netloc>[^/?#]*)(?P<rest>.*)", re.DOT
 
 
 def each_host(url: str) -> list[str]:
-    """The URL of each host, in the order in which they are to be tried; a URL with one host, or what is none, stands for itself.
+    """The URL of each host, in the order of connection attempts; a URL with one host, or an invalid one, is returned unchanged.
 
     `amqp://user:password@mq1,mq2:5673/vhost` is `amqp://user:password@mq1/vhost` and `amqp://user:password@mq2:5673/vhost`.
     """

@@ -1,4 +1,4 @@
-"""A small HTTP client for addresses that others chose: resolves once, refuses what is private, and connects to that very address."""
+"""A small HTTP client for untrusted URLs: resolves the name once, refuses private addresses, and connects to the checked address."""
 
 from __future__ import annotations
 
@@ -19,51 +19,51 @@ from relay.errors import RelayError
 from relay.net.ip_policy import Address, first_refused, is_odd_number, why_refused
 
 AGENT = "outbox-relay"
-LONGEST_URL = 8192
+MAX_URL = 8192
 PORTS = {"http": 80, "https": 443}
-_MOST_ADDRESSES = 4
-"""Addresses of a name that are tried; each gets its share of the time."""
-_LONGEST_HEAD = 64 << 10
+_MAX_ADDRESSES = 4
+"""Addresses of a name that are tried; each gets an equal share of the timeout."""
+_MAX_HEAD = 64 << 10
 """Bytes of a response's status line and headers."""
 _CHUNK = 64 << 10
 _PRINTABLE = re.compile(r"[!-~]+")
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""Gives the addresses of a name and a port as text."""
+"""Resolves a name and a port to addresses as text."""
 
 
 class OutboundError(RelayError):
-    """The request brought no response; the message is one sentence without the URL's path, which may hold a secret."""
+    """The request failed; the message omits the URL's path, which may hold a secret."""
 
 
 class UrlError(OutboundError):
-    """The URL, or the address that its name has, is refused: trying again does not help while it is that."""
+    """The URL, or an address of its name, is refused; a retry does not help."""
 
 
 class UnreachableHostError(OutboundError):
-    """Nothing was sent: no address, no connection, or no TLS. Waiting may help."""
+    """Nothing was sent: no address, no connection, or no TLS. A retry may help."""
 
 
 class NoAnswerError(OutboundError):
-    """The request was sent, in part at least, and no whole response came in time."""
+    """The request was sent, at least in part, but no complete response came in time."""
 
 
 @dataclass(frozen=True)
 class Response:
-    """What a server answered; a redirect is an answer like any other and is not followed."""
+    """A server's response; a redirect is a response like any other and is not followed."""
 
     status: int
     headers: Mapping[str, str]
-    """By name in small letters; values of a name that comes several times are joined by commas."""
+    """By name in lower case; repeated values are joined by commas."""
     body: bytes
-    """At most `max_bytes` of it, as it was sent."""
+    """At most `max_bytes`, as sent."""
     cut: bool = False
-    """There was more of the body."""
+    """Whether the body was longer."""
 
 
 @dataclass(frozen=True)
 class RequestTarget:
-    """Where a URL leads."""
+    """The parsed target of a URL."""
 
     scheme: str
     host: str
@@ -72,7 +72,7 @@ class RequestTarget:
 
     @property
     def place(self) -> str:
-        """The URL without what may be secret."""
+        """The URL without parts that may be secret."""
         return f"{self.scheme}://{_bracketed(self.host)}:{self.port}"
 
     @property
@@ -93,25 +93,25 @@ async def fetch(
     resolve: Resolve | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> Response:
-    """Send one request over a connection of its own and return what was answered.
+    """Send one request over a new connection and return the response.
 
-    Redirects are not followed, proxies of the environment are not asked, compressed bodies are not unpacked.
+    It follows no redirects, uses no proxies of the environment, and unpacks no compressed bodies.
 
     Args:
         url: http or https, without a login.
         method: such as POST.
-        headers: beside Host, Connection, Content-Length, Accept-Encoding and User-Agent; the last two may be given.
-        body: what is sent.
+        headers: in addition to Host, Connection, Content-Length, Accept-Encoding and User-Agent; the last two may be replaced.
+        body: of the request.
         timeout: seconds for everything together.
-        max_bytes: of the response's body; what is longer is cut.
-        allow_private: also to this machine and to private networks; link-local, multicast and metadata addresses are refused anyway.
-        resolve: gives a name's addresses; the system's if left out.
-        tls: what vouches for servers; the system's authorities if left out.
+        max_bytes: of the response's body; the rest is cut off.
+        allow_private: also allow this machine and private networks; link-local, multicast and metadata addresses are always refused.
+        resolve: resolves names; by default the system's resolver.
+        tls: verifies servers; by default with the system's authorities.
 
     Raises:
         UrlError: the URL or an address of its name is refused; nothing was sent.
         UnreachableHostError: no connection; nothing was sent.
-        NoAnswerError: the server may have got the request.
+        NoAnswerError: the server may have received the request.
     """
     target = parse(url, allow_private=allow_private)
     request = _request(target, method, headers or {}, body)
@@ -119,22 +119,22 @@ async def fetch(
     try:
         async with asyncio.timeout(timeout):
             addresses = await resolved(target, allow_private=allow_private, resolve=resolve)
-            reader, writer = await _connected(target, addresses, timeout, tls)
+            reader, writer = await _connect(target, addresses, timeout, tls)
             connected = True
-            return await _exchanged(reader, writer, request, method, max_bytes)
+            return await _exchange(reader, writer, request, method, max_bytes)
     except TimeoutError as error:
         if connected:
             raise NoAnswerError(f"{target.place} gave no whole answer within {timeout:g} s.") from error
         raise UnreachableHostError(f"{target.place} cannot be reached (no connection within {timeout:g} s).") from error
     except (OSError, EOFError, h11.ProtocolError) as error:
-        raise NoAnswerError(f"{target.place} broke off or answered no HTTP ({_words(error)}).") from error
+        raise NoAnswerError(f"{target.place} broke off or answered no HTTP ({_reason(error)}).") from error
 
 
 def parse(url: str, *, allow_private: bool = False) -> RequestTarget:
-    """Where a URL leads.
+    """The target of a URL.
 
     Raises:
-        UrlError: it is none that a request may go to, or it names an address that is refused.
+        UrlError: the URL is invalid, or it names an address that is refused.
     """
     parts, port = _split(url)
     host = (parts.hostname or "").rstrip(".")
@@ -153,7 +153,7 @@ def parse(url: str, *, allow_private: bool = False) -> RequestTarget:
 
 
 async def check(url: str, *, allow_private: bool = False) -> RequestTarget:
-    """Where a URL leads, its name's addresses looked at if it has any now.
+    """The target of a URL; checks its addresses if its name has any now.
 
     Raises:
         UrlError: as `fetch` would today.
@@ -165,21 +165,21 @@ async def check(url: str, *, allow_private: bool = False) -> RequestTarget:
 
 
 async def resolved(target: RequestTarget, *, allow_private: bool, resolve: Resolve | None = None) -> list[Address]:
-    """The addresses of a target's host, every one of which a request may go to; errors as `fetch`."""
+    """The addresses of a target's host, all of them allowed; errors as `fetch`."""
     try:
         found = [target.host] if _literal(target.host) else await (resolve or _resolve)(target.host, target.port)
         addresses = [ipaddress.ip_address(each) for each in dict.fromkeys(found)]
     except (OSError, ValueError) as error:
-        raise UnreachableHostError(f"The host of {target.place} has no address ({_words(error)}).") from error
+        raise UnreachableHostError(f"The host of {target.place} has no address ({_reason(error)}).") from error
     if why := first_refused(addresses, allow_private=allow_private):
         raise _refused(f"{target.place} leads to {why}")
-    return addresses[:_MOST_ADDRESSES]
+    return addresses[:_MAX_ADDRESSES]
 
 
 def _split(url: str) -> tuple[SplitResult, int | None]:
-    # Letters that parsers read differently have no place in a URL: blanks, control characters, others than ASCII, backslashes.
-    if len(url) > LONGEST_URL or not _PRINTABLE.fullmatch(url) or "\\" in url:
-        raise UrlError(f"The URL must be of 1 to {LONGEST_URL} printable ASCII letters: percent-encode others, names as xn--.")
+    # Parsers disagree on blanks, control characters, non-ASCII characters and backslashes, so a URL must not contain them.
+    if len(url) > MAX_URL or not _PRINTABLE.fullmatch(url) or "\\" in url:
+        raise UrlError(f"The URL must be of 1 to {MAX_URL} printable ASCII letters: percent-encode others, names as xn--.")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -197,10 +197,10 @@ async def _resolve(host: str, port: int) -> Sequence[str]:
     return [str(address[0]) for *_, address in found]
 
 
-async def _connected(
+async def _connect(
     target: RequestTarget, addresses: Sequence[Address], seconds: float, tls: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to the first of these addresses that answers; the name is asked for by TLS alone."""
+    """A connection to the first address that answers; only TLS uses the name."""
     secure = (tls or ssl.create_default_context()) if target.scheme == "https" else None
     failure: Exception = OSError("no address")
     for address in addresses:
@@ -211,7 +211,7 @@ async def _connected(
                 )
         except (OSError, EOFError) as error:
             failure = error
-    raise UnreachableHostError(f"{target.place} cannot be reached ({_words(failure)}).") from failure
+    raise UnreachableHostError(f"{target.place} cannot be reached ({_reason(failure)}).") from failure
 
 
 def _request(target: RequestTarget, method: str, headers: Mapping[str, str], body: bytes) -> bytes:
@@ -231,18 +231,18 @@ def _request(target: RequestTarget, method: str, headers: Mapping[str, str], bod
     return b"".join(filter(None, sent))
 
 
-async def _exchanged(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, method: str, max_bytes: int) -> Response:
-    """Send the request and read the answer; the connection is of no further use."""
+async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes, method: str, max_bytes: int) -> Response:
+    """Send the request, read the response, and close the connection."""
     try:
         writer.write(request)
-        return await _answer(reader, method, max_bytes)
+        return await _read_response(reader, method, max_bytes)
     finally:
         writer.transport.abort()
 
 
-async def _answer(reader: asyncio.StreamReader, method: str, max_bytes: int) -> Response:
-    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
-    # What was asked for says how the answer ends: that to HEAD has no body.
+async def _read_response(reader: asyncio.StreamReader, method: str, max_bytes: int) -> Response:
+    connection = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD)
+    # The end of a response depends on the request: a response to HEAD has no body.
     connection.send(h11.Request(method=method, target="/", headers=[("host", "-"), ("connection", "close")]))
     connection.send(h11.EndOfMessage())
     head: h11.Response | None = None
@@ -256,10 +256,10 @@ async def _answer(reader: asyncio.StreamReader, method: str, max_bytes: int) -> 
         elif isinstance(event, h11.Data):
             received += event.data
         if head and (len(received) > max_bytes or isinstance(event, h11.EndOfMessage)):
-            return Response(head.status_code, _joined(head), bytes(received[:max_bytes]), cut=len(received) > max_bytes)
+            return Response(head.status_code, _joined_headers(head), bytes(received[:max_bytes]), cut=len(received) > max_bytes)
 
 
-def _joined(response: h11.Response) -> dict[str, str]:
+def _joined_headers(response: h11.Response) -> dict[str, str]:
     headers: dict[str, str] = {}
     for name, value in response.headers:
         key, text = name.decode("ascii"), value.decode("latin-1")
@@ -278,8 +278,8 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _words(error: Exception) -> str:
-    """Why, in words of the library or the system that hold nothing of a server's answer."""
+def _reason(error: Exception) -> str:
+    """The reason, in the library's or the system's words; never a part of a server's response."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, TimeoutError):

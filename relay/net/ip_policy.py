@@ -1,4 +1,4 @@
-"""Which addresses an outbound request may go to: public ones, private ones only if allowed, some never. No I/O."""
+"""The addresses allowed for outbound requests: public ones, private ones on request, some never. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _PRIVATE = tuple(
     map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.0/8", "fc00::/7", "::1/128"))
 )
-"""This machine, and networks of one's own: what an operator may allow."""
+"""This machine and private networks; an operator may allow them."""
 _METADATA = tuple(
     map(
         ipaddress.ip_network,
@@ -29,19 +29,19 @@ _METADATA = tuple(
         ),
     )
 )
-"""Where clouds hand out credentials to whoever asks from inside, as they document."""
+"""Documented metadata addresses, at which clouds give credentials to any program inside."""
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
-"""All public addresses of IPv6; what lies outside is reserved, or for one link or site (RFC 4291)."""
-_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")
+"""All public addresses of IPv6; others are reserved or local to a link or site (RFC 4291)."""
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 """IPv4 behind a NAT64 (RFC 6052)."""
-_RELAYED = ipaddress.ip_network("192.88.99.0/24")
+_6TO4_RELAYS = ipaddress.ip_network("192.88.99.0/24")
 """6to4 relays, withdrawn (RFC 7526)."""
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 
 
 def why_refused(address: Address, *, allow_private: bool) -> str | None:
-    """What keeps a request from going there, as the end of a sentence; None if it may."""
-    address = _meant(address)
+    """Why a request may not go to this address, as the end of a sentence; None if it may."""
+    address = _embedded_ipv4(address)
     if any(address in network for network in _METADATA):
         return f"{address}, which hands out a cloud's credentials"
     if any(address in network for network in _PRIVATE):
@@ -50,7 +50,7 @@ def why_refused(address: Address, *, allow_private: bool) -> str | None:
 
 
 def is_odd_number(host: str) -> bool:
-    """Whether a host is a number that some resolvers read as an address and others do not: 2130706433, 0177.1, 0x7f000001, 127.1."""
+    """Whether the host is a number that only some resolvers read as an address: 2130706433, 0177.1, 0x7f000001, 127.1."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -59,22 +59,22 @@ def is_odd_number(host: str) -> bool:
 
 
 def first_refused(addresses: Sequence[Address], *, allow_private: bool) -> str | None:
-    """Why a name with these addresses is refused: one that is refused is enough, for the name's owner chooses the order."""
+    """Why a name with these addresses is refused. One refused address is enough, because the name's owner chooses the order."""
     return next((why for each in addresses if (why := why_refused(each, allow_private=allow_private))), None)
 
 
-def _meant(address: Address) -> Address:
-    """The address of IPv4 that one of IPv6 stands for, if it does."""
+def _embedded_ipv4(address: Address) -> Address:
+    """The IPv4 address embedded in an IPv6 address, else the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped:
             return address.ipv4_mapped
-        if address in _TRANSLATED:
+        if address in _NAT64:
             return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address
 
 
 def _is_public(address: Address) -> bool:
     if isinstance(address, ipaddress.IPv6Address):
-        # Tunnels to addresses of IPv4 that nobody has looked at; both are withdrawn.
+        # 6to4 and Teredo tunnel to unchecked IPv4 addresses; both are withdrawn.
         return address in _GLOBAL_UNICAST and address.is_global and not (address.sixtofour or address.teredo)
-    return address.is_global and not address.is_multicast and address not in _RELAYED
+    return address.is_global and not address.is_multicast and address not in _6TO4_RELAYS

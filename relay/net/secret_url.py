@@ -1,4 +1,4 @@
-"""A connection string for those who connect again and again: plain, or in a file that is read anew for each connection."""
+"""A connection string: plain, or in a file that is read again for each connection."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from typing import NamedTuple
 from relay.errors import SettingsError
 
 Secret = str | Callable[[], str]
-"""A connection string, or what gives the one that holds now."""
+"""A connection string, or a function that returns the current one."""
 
 
 class DatabaseTarget(NamedTuple):
-    """A database to connect to, and who hears a sentence, with what to do, about a connection that is not safe."""
+    """A database to connect to, and a callback for insecure connections; it takes a sentence with advice."""
 
     secret: Secret
     on_risk: Callable[[str], None]
 
 
 Conninfo = str | DatabaseTarget
-"""Where to connect; nobody hears of a plain text's risks."""
-LONGEST = 64 << 10
-"""Bytes; no connection string is longer, and a wrong name must not fill the memory."""
+"""Where to connect; risks of a plain text are not reported."""
+MAX_BYTES = 64 << 10
+"""Of a secret's file; no connection string is longer, and a wrong file name must not fill the memory."""
 
 
 def current(secret: Secret) -> str:
-    """The connection string to use for a connection that is about to be made."""
+    """The connection string for a new connection."""
     return secret if isinstance(secret, str) else secret()
 
 
 def read(path: Path) -> str:
-    """The text of a secret's file, without white space around it.
+    """The text of a secret's file, without surrounding white space.
 
     Raises:
-        SettingsError: it cannot be read; the text is the reason alone.
+        SettingsError: the file cannot be read; the message is only the reason.
     """
     try:
         with path.open("rb") as file:
-            content = file.read(LONGEST + 1)
-        if len(content) > LONGEST:
-            raise SettingsError(f"longer than {LONGEST} bytes")
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise SettingsError(f"longer than {MAX_BYTES} bytes")
         return content.decode("utf-8").strip()
     except (OSError, ValueError) as error:
         raise SettingsError((error.strerror if isinstance(error, OSError) else None) or "not a text in UTF-8") from error
 
 
 class SecretFile:
-    """Gives what the file holds at each call, and what it held before while it is gone or holds nothing usable.
+    """Returns the file's text at each call; while the file is missing or invalid, the previous text.
 
     Args:
-        path: the file; a pipe, which can be read only once, is not read again.
-        value: what it held at the start.
-        check: raises SettingsError with a sentence about a text that is not usable.
-        changed: called when another text is usable from now on.
-        kept: called with a sentence when the file is not usable, once until it is again.
+        path: the file; a pipe can be read only once, so it is not read again.
+        value: the text at the start.
+        check: raises SettingsError for an invalid text.
+        changed: called when the text has changed.
+        kept: called with a sentence when the file becomes missing or invalid; once until it is valid again.
 
     """
 
@@ -66,20 +66,20 @@ class SecretFile:
         self._check = check
         self._changed = changed
         self._kept = kept
-        self._told = False
+        self._reported = False
 
     def __call__(self) -> str:
-        """The text that holds now."""
+        """The current text."""
         try:
             text = self._read()
             if text != self._value:
                 self._check(text)
         except SettingsError as error:
-            if not self._told:
-                self._told = True
+            if not self._reported:
+                self._reported = True
                 self._kept(f"{error} What it held before is used meanwhile.")
             return self._value
-        self._told = False
+        self._reported = False
         if text != self._value:
             self._value = text
             self._changed()

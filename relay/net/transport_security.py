@@ -1,4 +1,4 @@
-"""Which connections could be read or taken over on their way: what a URL asks for, and what a connection came to. Connects to nothing."""
+"""Security of connections: options of a URL that weaken it, and risks of an open connection. Opens no connection."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from yarl import URL
 
 AMQP_TLS_OPTIONS = ("cafile", "capath", "cadata", "certfile", "keyfile", "no_verify_ssl")
 AMQP_OPTIONS = (*AMQP_TLS_OPTIONS, "auth", "heartbeat")
-"""What may follow the question mark of an AMQP URL; all others are refused, since the library obeys some of them and drops the rest."""
+"""Options of an AMQP URL; all others are refused, because the library uses some of them and ignores the rest."""
 _HEARTBEATS = range(65_535)
-"""Seconds; the library takes what is outside, or no number, for 0, which turns the heartbeat off."""
-_LESS: Mapping[str, frozenset[str]] = {
+"""Allowed seconds; the library reads any other value as 0, which turns the heartbeat off."""
+_WEAK_VALUES: Mapping[str, frozenset[str]] = {
     "sslmode": frozenset({"disable", "allow"}),
     "channel_binding": frozenset({"disable"}),
     "ssl_min_protocol_version": frozenset({"TLSv1", "TLSv1.1"}),
 }
-"""Values that ask for less than libpq does by itself ("Parameter Key Words")."""
+"""Values that are weaker than libpq's defaults ("Parameter Key Words")."""
 
 
 def is_here(host: str) -> bool:
-    """Whether a connection to there stays on this machine: the path of a socket, or an address of loopback, or its usual name.
+    """Whether a connection to this host stays on this machine: a socket path, a loopback address, or `localhost`.
 
-    An address with a zone (`fe80::1%eth0`) is what it is without.
+    The zone of an address (`fe80::1%eth0`) is ignored.
     """
     if host == "localhost" or host.startswith(("/", "@")):
         return True
@@ -41,26 +41,26 @@ def is_here(host: str) -> bool:
 
 
 def in_brackets(host: str | None) -> str:
-    """A host as it stands before a port, and in a sentence: an IPv6 address in brackets."""
+    """A host as written before a port; an IPv6 address is in brackets."""
     return f"[{host}]" if host and ":" in host and not host.startswith(("/", "@")) else host or ""
 
 
 def weakens(url: str) -> str | None:
-    """The option of a valid AMQP URL or conninfo that asks for less than holds without it; None where there is none."""
+    """The option of a valid AMQP URL or conninfo that weakens security; None without one."""
     return _weakens_amqp(url) if _is_amqp(url) else _weakens_postgres(url)
 
 
 def _weakens_postgres(conninfo: str) -> str | None:
-    """Nothing does where every host is on this machine; a name is not looked up here."""
+    """No option does if every host is on this machine; names are not resolved."""
     parts = {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
     hosts = _hosts({**_defaults(parts.get("service")), **parts})
     if all(is_here(host) for host in hosts if host):
         return None
-    return next((f"{name}={parts[name]}" for name, values in _LESS.items() if parts.get(name) in values), None)
+    return next((f"{name}={parts[name]}" for name, values in _WEAK_VALUES.items() if parts.get(name) in values), None)
 
 
 def _hosts(parts: Mapping[str, str]) -> list[str]:
-    """Each host that libpq would connect to: by its address where it has one; empty for the usual socket."""
+    """Each host that libpq would connect to, as an address if given; empty for the default socket."""
     hosts, addresses = parts.get("host", "").split(","), parts.get("hostaddr", "").split(",")
     if len(hosts) != len(addresses):
         return addresses if addresses != [""] else hosts
@@ -68,7 +68,7 @@ def _hosts(parts: Mapping[str, str]) -> list[str]:
 
 
 def _defaults(service: str | None) -> Mapping[str, str]:
-    """What libpq takes for what a conninfo leaves open: `PG*`, and the service that it or `PGSERVICE` names."""
+    """Libpq's values for missing parameters: from `PG*`, and from the service named by the conninfo or `PGSERVICE`."""
     with _service(service):
         found = {option.keyword.decode(): option.val for option in Conninfo.get_defaults()}
     return {name: value.decode() for name in ("host", "hostaddr") if (value := found.get(name))}
@@ -76,7 +76,7 @@ def _defaults(service: str | None) -> Mapping[str, str]:
 
 @contextmanager
 def _service(name: str | None) -> Iterator[None]:
-    """With `PGSERVICE` set, the only way to ask libpq for a service."""
+    """Set `PGSERVICE`: the only way to ask libpq for a service."""
     before = os.environ.get("PGSERVICE")
     if name is not None:
         os.environ["PGSERVICE"] = name
@@ -90,13 +90,13 @@ def _service(name: str | None) -> Iterator[None]:
 
 
 def _weakens_amqp(url: str) -> str | None:
-    """As aiormq reads it."""
+    """The option as aiormq reads it."""
     given = _query(url).get("no_verify_ssl", "0")
     return f"no_verify_ssl={given}" if given != "0" else None
 
 
 def wrong_amqp_option(url: str) -> str | None:
-    """A sentence about an option of an AMQP URL that the relay does not know or that cannot be meant; None where all are right."""
+    """A sentence about an unknown or impossible option of an AMQP URL; None if all options are valid."""
     for name, value in _query(url).items():
         if name not in AMQP_OPTIONS:
             near = difflib.get_close_matches(name, AMQP_OPTIONS, n=1)
@@ -117,18 +117,18 @@ def _is_amqp(url: str) -> bool:
 
 
 def _query(url: str) -> Mapping[str, str]:
-    """The options, by the first of each name, whatever stands in the place of the host."""
+    """The options, the first of each name; works for any text in place of the host."""
     return URL(f"amqp://host/?{url.partition('?')[2].partition('#')[0]}").query
 
 
 def postgres_risk(*, host: str, address: str, encrypted: bool, sslmode: str) -> str | None:
-    """What is wrong with an open connection to PostgreSQL, as a sentence; None on this machine and with sslmode=verify-full.
+    """The risk of an open connection to PostgreSQL, as a sentence; None on this machine and with sslmode=verify-full.
 
     Args:
-        host: as the connection string has it, maybe the path of a socket.
-        address: the IP address that it came to, empty for a socket.
-        encrypted: TLS is in use.
-        sslmode: what was asked for.
+        host: from the connection string; may be a socket path.
+        address: the connected IP address; empty for a socket.
+        encrypted: whether TLS is in use.
+        sslmode: from the connection string.
 
     """
     if is_here(address or host) or (encrypted and sslmode == "verify-full"):
@@ -141,7 +141,7 @@ def postgres_risk(*, host: str, address: str, encrypted: bool, sslmode: str) -> 
 
 
 def broker_risk(url: URL, *, address: str) -> str | None:
-    """What is wrong with an open connection to the broker, as a sentence; None for verified TLS, and for plain text on this machine."""
+    """The risk of an open connection to the broker, as a sentence; None for verified TLS, and on this machine."""
     host = in_brackets(url.host)
     if url.scheme == "amqps":
         if _weakens_amqp(str(url)) is None:

@@ -1,4 +1,4 @@
-"""Signs webhooks as Standard Webhooks does (standardwebhooks.com, symmetric, v1), so that any library of it verifies them. No I/O."""
+"""Signs webhooks by Standard Webhooks (standardwebhooks.com, symmetric, v1), so that its libraries can verify them. No I/O."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import hashlib
 import hmac
 
 PREFIX = "whsec_"
-SHORTEST, LONGEST = 24, 64
+MIN_KEY, MAX_KEY = 24, 64
 """Bytes of a key."""
-SECRET = f"{PREFIX} and {SHORTEST} to {LONGEST} bytes in base64, with a blank between two while they are changed"
+SECRET = f"{PREFIX} and {MIN_KEY} to {MAX_KEY} bytes in base64, with a blank between two while they are changed"
 
 
 def keys(secret: str) -> list[bytes]:
-    """The keys of a secret; several while one takes the place of another.
+    """The keys of a secret; several during a key rotation.
 
     Raises:
-        ValueError: there is none, or one is not of that form; the text says nothing of it.
+        ValueError: there is no key, or a key is malformed; the message shows no part of it.
     """
     found = [_key(each) for each in secret.split()]
     if not found:
@@ -26,7 +26,7 @@ def keys(secret: str) -> list[bytes]:
 
 
 def signed(secret: str, *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers of a webhook: its id, when it was sent (seconds since 1970), and a signature by each key over both and the body."""
+    """The headers of a webhook: its id, its time (seconds since 1970), and for each key a signature over both and the body."""
     content = b".".join([message_id.encode("ascii"), str(timestamp).encode("ascii"), body])
     signatures = (base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode("ascii") for key in keys(secret))
     return {
@@ -41,6 +41,6 @@ def _key(text: str) -> bytes:
         key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("no base64") from None
-    if not (text.startswith(PREFIX) and SHORTEST <= len(key) <= LONGEST):
+    if not (text.startswith(PREFIX) and MIN_KEY <= len(key) <= MAX_KEY):
         raise ValueError("no key of that form")
     return key

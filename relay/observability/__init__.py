@@ -1,1 +1,1 @@
-"""Logs, metrics and probes: what a relay shows of itself."""
+"""Logs, metrics and probes."""

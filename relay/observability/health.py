@@ -1,4 +1,4 @@
-"""Whether the relay could move a message now, and what keeps it; learned from events."""
+"""Whether the relay is ready to move messages, and the reasons if not; derived from events."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from relay import events
 from relay.events import broker
 
-STANDS = 2
-"""Failed tries of one settle after which the relay stands still: the first finds a missing partition, which the relay makes itself, and a
-row that the archive refuses never has a second."""
+NOT_READY_ATTEMPT = 2
+"""Failed attempts of one settle that make the relay not ready. After the first the relay creates a missing partition by itself; for a row
+that the archive refuses there is no second."""
 
 
 class Health:
-    """What stands in the way, by peer; `sink` takes events."""
+    """Reasons for not being ready, by peer; `sink` takes events."""
 
     def __init__(self, *peers: str) -> None:
         self._reasons = {peer: f"The {peer} has not answered yet." for peer in peers or ("database", "broker")}
@@ -38,17 +38,17 @@ class Health:
             case broker.BrokerUnblocked():
                 self._reasons.pop("blocked", None)
             case events.Stopping():
-                self._reasons["stopping"] = "The relay is about to leave."
+                self._reasons["stopping"] = "The relay is shutting down."
             case events.ListenUp():
                 self._listen = "up"
             case events.ListenDown():
                 self._listen = event.error
             case _:
-                self._further(event)
+                self._update_details(event)
 
-    def _further(self, event: events.Event) -> None:
+    def _update_details(self, event: events.Event) -> None:
         match event:
-            case events.SettleFailed() if event.attempt >= STANDS:
+            case events.SettleFailed() if event.attempt >= NOT_READY_ATTEMPT:
                 self._reasons["settle"] = f"What was sent cannot be settled: {event.error}"
             case events.BatchSettled():
                 self._reasons.pop("settle", None)
@@ -61,15 +61,15 @@ class Health:
 
     @property
     def reasons(self) -> Mapping[str, str]:
-        """Sentences by what they are about; empty while messages can move."""
+        """Reasons for not being ready, by subject; empty means ready."""
         return dict(self._reasons)
 
     @property
     def notes(self) -> Mapping[str, str]:
-        """What slows messages down and stops none, as sentences by what they are about."""
+        """Conditions that slow messages down but do not stop them, by subject."""
         return dict(self._notes)
 
     @property
     def listen(self) -> str:
-        """For information: without LISTEN the poll goes on."""
+        """State of LISTEN, for information: without LISTEN the relay still polls."""
         return self._listen

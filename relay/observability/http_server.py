@@ -1,4 +1,4 @@
-"""What a scraper and an orchestrator ask: /metrics, /livez, /readyz. Only GET, nothing is read from a request's body."""
+"""The HTTP server for /metrics, /livez and /readyz. It takes only GET and reads no request body."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from relay.errors import SettingsError
 from relay.net.transport_security import is_here
 from relay.observability.metrics_pages import Page, Pages
 
-LONGEST = 10.0
-"""Seconds that a connection may live, whatever it does: nobody can hold one by sending slowly."""
+MAX_CONNECTION_SECONDS = 10.0
+"""Seconds after which a connection is closed, so that a slow client cannot keep one."""
 AT_ONCE = 400
-"""Connections at the same time. Each one more closes the oldest: nobody keeps a probe out by holding many."""
+"""Connections at the same time. A further one closes the oldest, so that a client with many connections cannot block a probe."""
 _NUMBERS = count()
-"""Of connections, in the order in which they came: the loop's clock is too coarse for that."""
+"""Numbers connections in the order of arrival; the loop's clock is too coarse for that."""
 KEEP_ALIVE = 5
-"""Seconds that a connection may wait for its next request."""
+"""Seconds for which an idle connection stays open."""
 _HEADERS = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff")]
 _HEAD_BYTES = 16 << 10
 _BACKLOG = 2048
-"""Connections that wait to be accepted; beyond them a client tries again only after a second."""
+"""Connections that may wait to be accepted; a further client retries only after a second."""
 _HOST = re.compile(r"(?:\[(?P<address>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]*)?")
 """The header Host: an address in brackets or a name, and a port (RFC 9110, 7.2)."""
 
 
 class HttpServer:
-    """Serves on the loop that runs the relay, without signal handlers and without a log line a request.
+    """Serves on the relay's event loop, without signal handlers and without access logs.
 
     Args:
         host: name or address to listen on.
         port: 0 takes a free one.
-        metrics: page and content type for an Accept header; it must not hold up the loop.
-        reasons: what keeps the relay from moving messages, by peer; empty means ready.
+        metrics: page and content type for an Accept header; it must not block the loop.
+        reasons: why the relay is not ready, by peer; empty means ready.
         listen: state of LISTEN, for information.
-        notes: what slows messages down and stops none, by what it is about.
-        alive: False once the relay is about to end; a peer that is down is no reason.
+        notes: conditions that slow messages down but do not stop them, by subject.
+        alive: False once the relay is about to end; an unreachable peer does not matter.
 
     """
 
@@ -80,7 +80,7 @@ class HttpServer:
         """Listen, and return the port. Starting again changes nothing.
 
         Raises:
-            SettingsError: host and port cannot be had.
+            SettingsError: it cannot listen on this host and port.
         """
         if self._task is None:
             bound = await self._bind()
@@ -93,7 +93,7 @@ class HttpServer:
         return self._port
 
     async def aclose(self) -> None:
-        """Answer what is being asked, for a second at most, and close; legal at any time, and again."""
+        """Finish open requests within a second and close; may be called at any time and repeatedly."""
         task, self._task = self._task, None
         if task is not None and self._server is not None:
             self._server.should_exit = True
@@ -116,9 +116,9 @@ class HttpServer:
         return bound
 
     def _app(self, bound: socket.socket) -> Starlette:
-        only_here = is_here(bound.getsockname()[0])
+        loopback = is_here(bound.getsockname()[0])
         return Starlette(
-            middleware=[Middleware(_Here, name=self.host)] if only_here else [],
+            middleware=[Middleware(_LocalHostsOnly, name=self.host)] if loopback else [],
             routes=[
                 Route("/metrics", self._answer_metrics, methods=["GET"]),
                 Route("/livez", self._answer_livez, methods=["GET"]),
@@ -163,10 +163,10 @@ def _config(app: Starlette) -> uvicorn.Config:
     )
 
 
-class _Here:
-    """Answers on loopback only who asks for an address or a name of this machine.
+class _LocalHostsOnly:
+    """Checks the header Host on loopback: an address or a name of this machine.
 
-    A browser here asks a foreign name too, where somebody has led that name to 127.0.0.1, and hands the answer to the foreign page.
+    Prevents DNS rebinding: a foreign web page may point its own name at 127.0.0.1 and read the response.
     """
 
     def __init__(self, app: ASGIApp, name: str) -> None:
@@ -174,9 +174,9 @@ class _Here:
         self._names = {"", "localhost", name.lower()}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on or refuse."""
-        asked = _HOST.fullmatch(dict(scope.get("headers", [])).get(b"host", b"").decode("latin-1").lower())
-        if asked and ((name := asked["name"]) in self._names or _is_address(asked["address"] or name or "")):
+        """Pass the request on, or refuse it."""
+        host = _HOST.fullmatch(dict(scope.get("headers", [])).get(b"host", b"").decode("latin-1").lower())
+        if host and ((name := host["name"]) in self._names or _is_address(host["address"] or name or "")):
             await self._app(scope, receive, send)
         else:
             sentence = "This listens on loopback: ask for localhost or an address, or set RELAY_HTTP_HOST to the name.\n"
@@ -190,7 +190,7 @@ def _is_address(name: str) -> bool:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the relay and says when it listens."""
+    """Leaves signals to the relay, and sets `up` when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -198,42 +198,42 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture none."""
+        """Capture no signals."""
         yield
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve; who waits for `up` does not wait for a server that could not begin."""
+        """Serve; `up` is set also when the server fails to start, so that no waiter hangs."""
         try:
             await super().serve(sockets=sockets)
         finally:
             self.up.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and tell."""
+        """Listen, and set `up`."""
         await super().startup(sockets=sockets)
         self.up.set()
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 on a connection that ends in time, or for a newer one."""
+    """HTTP/1.1 on a connection with a time limit; a newer connection may close it."""
 
     def connection_made(self, transport: Any) -> None:
-        """Set the end."""
+        """Start the time limit."""
         super().connection_made(transport)
         self._number = next(_NUMBERS)
-        self._end = self.loop.call_later(LONGEST, transport.abort)
-        self._make_room()
+        self._time_limit = self.loop.call_later(MAX_CONNECTION_SECONDS, transport.abort)
+        self._close_oldest()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the end."""
+        """Cancel the time limit."""
         with suppress(AttributeError):
-            self._end.cancel()
+            self._time_limit.cancel()
         super().connection_lost(exc)
 
-    def _make_room(self) -> None:
+    def _close_oldest(self) -> None:
         if len(self.connections) <= AT_ONCE:
             return
-        # Whatever it does: an answer takes a moment, so that the oldest is one that waits for its client, not the other way round.
-        living = [each for each in self.connections if isinstance(each, _Protocol) and not each.transport.is_closing()]
-        if len(living) > AT_ONCE:
-            min(living, key=lambda each: each._number).transport.abort()  # noqa: SLF001 - of its own kind
+        # A response takes a moment, so the oldest connection is one that waits for its client.
+        open_connections = [each for each in self.connections if isinstance(each, _Protocol) and not each.transport.is_closing()]
+        if len(open_connections) > AT_ONCE:
+            min(open_connections, key=lambda each: each._number).transport.abort()  # noqa: SLF001 - of its own kind

@@ -1,7 +1,7 @@
-"""Log lines: one for each event, in words for people or as JSON. No payload, no password, no line break gets through.
+"""Log lines: one for each event, human-readable or as JSON. No payload, password or line break is ever written.
 
-Other libraries' loggers are held down: at their lower levels aiormq prints frames and aio-pika prints messages, and an
-exception's text may quote either. What they still say is cut to its first line, and an exception to its type and place.
+The loggers of libraries have high levels: at lower ones aiormq prints frames and aio-pika prints messages, and an exception's text may
+quote either. Their remaining lines are cut to the first line, and exceptions to type and line.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ FLOODS = frozenset({
     events.MessageDead, events.SettleFailed, DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed,
     QueueOpened, QueueRefused, ReceiveFailed,
 })  # fmt: skip
-"""Kinds that a fault can make by the thousand: one line a second of each, which counts what it stands for."""
+"""Kinds that one fault can cause by the thousand: each is logged once a second, with the number of suppressed events."""
 SAME_CAUSE: dict[type[events.Event], type[events.Event]] = dict.fromkeys(
     (events.SettleFailed, events.MaintenanceFailed, events.ListenDown, ReceiveFailed), events.DatabaseDown
 )
-"""Kinds that tell of the same server being down share that second."""
-GAP = 1.0
-"""Seconds between two lines of such a kind."""
-LONGEST = 1000
-"""Characters of one value."""
-MOST = 10
-"""Members of one value that is a list."""
-_FOREIGN = {
+"""Kinds with the same cause share the limit of one line a second."""
+FLOOD_SECONDS = 1.0
+"""Seconds between two lines of a kind in `FLOODS`."""
+MAX_CHARACTERS = 1000
+"""Of one value."""
+MAX_MEMBERS = 10
+"""Of one value that is a list."""
+_LIBRARY_LEVELS = {
     "aio_pika": logging.CRITICAL,
     "aiormq": logging.CRITICAL,
     "asyncio": logging.ERROR,
@@ -63,9 +63,9 @@ def configure(*, level: str, log_format: str | None, stream: TextIO | None = Non
     """Send log lines of this process to `stream`; a second call replaces the first.
 
     Args:
-        level: least level of the relay's own lines: debug, info, warning, error.
-        log_format: console or json; None takes console on a terminal and json elsewhere.
-        stream: standard error if None.
+        level: lowest level of the relay's own lines: debug, info, warning, error.
+        log_format: console or json; None means console on a terminal, else json.
+        stream: None means standard error.
 
     """
     stream = sys.stderr if stream is None else stream
@@ -75,18 +75,18 @@ def configure(*, level: str, log_format: str | None, stream: TextIO | None = Non
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("relay").setLevel(LEVELS[level])
-    for name, least in _FOREIGN.items():
+    for name, least in _LIBRARY_LEVELS.items():
         logging.getLogger(name).setLevel(least)
 
 
 class LogSink:
-    """Writes events by their level; kinds that come in floods at most once a second each."""
+    """Writes events at their level, and kinds in `FLOODS` at most once a second each."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._next: dict[type[events.Event], float] = {}
         self._suppressed: dict[type[events.Event], tuple[events.Event, int, str]] = {}
-        """Of each kind the last event that was held back, how many before it, and when it came."""
+        """By kind: the last suppressed event, the number of suppressed events before it, and its time."""
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
         self._logger = structlog.wrap_logger(
@@ -102,7 +102,7 @@ class LogSink:
             self.flush()
             self._ended = True
         elif self._ended and event.level != "error":
-            # What components say of connections that they close themselves.
+            # Components report the connections that they close themselves; that is no news at shutdown.
             return
         if self._suppressed:
             self._report_suppressed(self._clock(), but=kind)
@@ -110,7 +110,7 @@ class LogSink:
             return
         values = _values(event)
         if kind in FLOODS:
-            if not self._may_speak(kind):
+            if not self._may_write(kind):
                 self._suppress(event)
                 return
             if kind in self._suppressed:
@@ -118,7 +118,7 @@ class LogSink:
         self._logger.log(LEVELS[event.level], name_of(kind), **values)
 
     def _suppress(self, event: events.Event) -> None:
-        """Keep the event for its second's end, of which a timer tells where a loop runs."""
+        """Keep the event until its second is over; a timer writes it then, if a loop is running."""
         kind = type(event)
         self._suppressed[kind] = (
             event,
@@ -127,35 +127,35 @@ class LogSink:
         )
         if self._timer is None:
             with suppress(RuntimeError):
-                self._timer = asyncio.get_running_loop().call_later(GAP, self._tell_in_time)
+                self._timer = asyncio.get_running_loop().call_later(FLOOD_SECONDS, self._report_when_due)
 
-    def _tell_in_time(self) -> None:
+    def _report_when_due(self) -> None:
         self._timer = None
         self._report_suppressed(self._clock())
         if self._suppressed:
-            self._timer = asyncio.get_running_loop().call_later(GAP / 10, self._tell_in_time)
+            self._timer = asyncio.get_running_loop().call_later(FLOOD_SECONDS / 10, self._report_when_due)
 
     def flush(self) -> None:
-        """Tell at once what was held back: before the end."""
+        """Write suppressed events at once, at shutdown."""
         self._report_suppressed(float("inf"))
 
-    def _may_speak(self, kind: type[events.Event]) -> bool:
+    def _may_write(self, kind: type[events.Event]) -> bool:
         now, cause = self._clock(), SAME_CAUSE.get(kind, kind)
         if now < self._next.get(cause, now):
             return False
-        self._next[cause] = now + GAP
+        self._next[cause] = now + FLOOD_SECONDS
         return True
 
     def _report_suppressed(self, now: float, but: type[events.Event] | None = None) -> None:
         for kind in [kind for kind in self._suppressed if now >= self._next[SAME_CAUSE.get(kind, kind)] and kind is not but]:
-            self._next[SAME_CAUSE.get(kind, kind)] = now + GAP
+            self._next[SAME_CAUSE.get(kind, kind)] = now + FLOOD_SECONDS
             event, before, came = self._suppressed.pop(kind)
             values = _values(event) | ({"suppressed": before} if before else {}) | {"timestamp": came}
             self._logger.log(LEVELS[kind.level], name_of(kind), **values)
 
 
 def name_of(kind: type[events.Event]) -> str:
-    """What log lines call a kind of event: DatabaseDown is `database_down`."""
+    """The name of an event in log lines: DatabaseDown is `database_down`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
@@ -175,14 +175,14 @@ def _formatter(stream: TextIO, log_format: str | None) -> structlog.stdlib.Proce
             structlog.stdlib.add_log_level,
             structlog.processors.MaybeTimeStamper(fmt="iso", utc=True),
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            _fit,
+            _sanitize,
             renderer,
         ]
     )
 
 
 def _name_and_error(_: object, __: str, line: EventDict) -> EventDict:
-    """Where a line does not come from an event: its logger, the first line of its text, and an exception without its words."""
+    """For a line of a library: its logger, the first line of its text, and an exception without its text."""
     if line["_from_structlog"]:
         return line
     record: logging.LogRecord = line["_record"]
@@ -198,20 +198,20 @@ def _name_and_error(_: object, __: str, line: EventDict) -> EventDict:
     return line
 
 
-def _fit(_: object, __: str, line: EventDict) -> EventDict:
-    return {key: _fitting(value) for key, value in line.items()}
+def _sanitize(_: object, __: str, line: EventDict) -> EventDict:
+    return {key: _sanitized(value) for key, value in line.items()}
 
 
-def _fitting(value: Any) -> Any:
-    """A value of bearable length without a character that could forge a line or steer a terminal."""
+def _sanitized(value: Any) -> Any:
+    """The value, shortened, without characters that could forge a log line or control a terminal."""
     if isinstance(value, str):
-        text = value if len(value) <= LONGEST else f"{value[:LONGEST]}… ({len(value)} characters)"
-        return text if text.isprintable() else "".join(map(_visible, text))
+        text = value if len(value) <= MAX_CHARACTERS else f"{value[:MAX_CHARACTERS]}… ({len(value)} characters)"
+        return text if text.isprintable() else "".join(map(_escaped, text))
     if isinstance(value, Sequence):
-        more = [f"… ({len(value)} in all)"] if len(value) > MOST else []
-        return [*map(_fitting, value[:MOST]), *more]
-    return value if value is None or isinstance(value, bool | int | float) else _fitting(str(value))
+        more = [f"… ({len(value)} in all)"] if len(value) > MAX_MEMBERS else []
+        return [*map(_sanitized, value[:MAX_MEMBERS]), *more]
+    return value if value is None or isinstance(value, bool | int | float) else _sanitized(str(value))
 
 
-def _visible(character: str) -> str:
+def _escaped(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()

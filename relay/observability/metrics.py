@@ -1,4 +1,4 @@
-"""Prometheus metrics, fed by events and, at each scrape, by what the relay holds. No id, no routing key, few label values."""
+"""Prometheus metrics, from events and from the relay's state at each scrape. No ids, no routing keys, few label values."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from relay.message import Result
 from relay.observability.queue_gauges import GAUGES, named
 
 MOST_LABELS = 50
-"""Values of one label; what comes later is counted under `other`, for error codes and exchanges are named by messages."""
+"""Values of one label; further ones are counted under `other`, because messages name error codes and exchanges."""
 OTHER = "other"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
-    """One registry of its own; `sink` takes events, `render` gives the page."""
+    """Metrics in their own registry; `sink` takes events, `render` returns the page."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
-        self._watched = _Watched()
-        registry.register(self._watched)
+        self._state = _RelayState()
+        registry.register(self._state)
         ProcessCollector(registry=registry)
         self._info = Gauge("relay_info", "The relay, always 1.", ["name", "schema", "version"], registry=registry)
         self._messages = Counter(
@@ -59,16 +59,16 @@ class Metrics:
         self._broken = Counter(
             "relay_contract_warnings", "Checks in which a message broke a contract whose mode is warn.", ["exchange"], registry=registry
         )
-        self._codes = _Known()
-        self._exchanges = _Known()
-        self._takes = self._handlers()
+        self._codes = _LabelValues()
+        self._exchanges = _LabelValues()
+        self._handlers_by_kind = self._handlers()
         self._begin_at_zero()
 
     def sink(self, event: events.Event) -> None:
         """Count an event; see `relay.events.Sink`."""
-        take = self._takes.get(type(event))
-        if take is not None:
-            take(event)
+        handle = self._handlers_by_kind.get(type(event))
+        if handle is not None:
+            handle(event)
 
     def watch(
         self,
@@ -78,29 +78,29 @@ class Metrics:
         apart: Callable[[], int] = lambda: 0,
         behind: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Ask these at each scrape: messages in hand, seconds without a confirm by exchange, exchanges apart, and behind their limits."""
-        self._watched.in_flight = in_flight
-        self._watched.silent = silent
-        self._watched.apart = apart
-        self._watched.behind = behind
+        """Read these at each scrape: messages in flight, seconds without a confirm by exchange, isolated exchanges, throttled exchanges."""
+        self._state.in_flight = in_flight
+        self._state.silent = silent
+        self._state.apart = apart
+        self._state.behind = behind
 
     def queue(self, status: Mapping[str, float | None]) -> None:
-        """Take the newest row of `queue_message_status`; columns that are no metric are left out."""
-        self._watched.status = {name: float(value) for name, value in status.items() if name in GAUGES and value is not None}
-        self._watched.read_at = time.time()
+        """Take the newest row of `queue_message_status`; columns without a metric are ignored."""
+        self._state.status = {name: float(value) for name, value in status.items() if name in GAUGES and value is not None}
+        self._state.read_at = time.time()
 
     def present(self, *, name: str, schema: str, version: str) -> None:
-        """Name the relay."""
+        """Set the labels of `relay_info`."""
         self._info.labels(name, schema, version).set(1)
 
     async def page(self, accept: str = "") -> tuple[bytes, str]:
-        """`render` in a thread: the loop goes on meanwhile."""
-        self._watched.look()
+        """`render` in a thread, so that the loop is not blocked."""
+        self._state.read()
         return await asyncio.to_thread(self._encode, accept)
 
     def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The page and its content type, in the format that the Accept header asks for."""
-        self._watched.look()
+        """The page and its content type, in the format of the Accept header."""
+        self._state.read()
         return self._encode(accept)
 
     def _encode(self, accept: str) -> tuple[bytes, str]:
@@ -108,7 +108,7 @@ class Metrics:
         return encode(self.registry), content_type
 
     def _begin_at_zero(self) -> None:
-        """A rate or an alert needs the series before the first message of its kind."""
+        """Create series early: a rate or an alert needs them before the first message of their kind."""
         for word in (*(result.value for result in Result), "retry", "released", "kept", "lost"):
             self._messages.labels(word)
         for place in ("queue", "archive"):
@@ -171,7 +171,7 @@ class Metrics:
             self._received.labels(outcome).inc(deliveries)
 
     def _on_folded(self, event: events.Event) -> None:
-        """What was refused at the fold counts as sent, and is dead."""
+        """Messages refused at the fold count as sent; they are dead."""
         assert isinstance(event, KeysFolded)
         sent = max(event.messages - event.superseded - event.bundled, 0)
         for outcome, messages in (("sent", sent), ("superseded", event.superseded), ("bundled", event.bundled)):
@@ -186,7 +186,7 @@ class Metrics:
         self._broken.labels(self._exchanges.label(event.exchange)).inc()
 
     def _on_contracts_held(self, event: events.Event) -> None:
-        """Those that cannot be read follow, one by one."""
+        """Unreadable contracts follow, one event each."""
         assert isinstance(event, ContractsHeld)
         for mode, contracts in (("enforce", event.enforced), ("warn", event.warned), ("unusable", 0)):
             self._contracts.labels(mode).set(contracts)
@@ -209,8 +209,8 @@ class Metrics:
         self._failures.labels(event.step).inc()
 
 
-class _Known:
-    """Values of a label, up to a number of them."""
+class _LabelValues:
+    """The first `MOST_LABELS` values of a label."""
 
     def __init__(self) -> None:
         self._values: set[str] = set()
@@ -223,8 +223,8 @@ class _Known:
         return value
 
 
-class _Watched(Collector):
-    """Gauges that are asked for at the scrape."""
+class _RelayState(Collector):
+    """Gauges that are read at each scrape."""
 
     def __init__(self) -> None:
         self.in_flight: Callable[[], int] | None = None
@@ -233,17 +233,17 @@ class _Watched(Collector):
         self.behind: Callable[[], int] = lambda: 0
         self.status: Mapping[str, float] = {}
         self.read_at = 0.0
-        self._seen: Sequence[Metric] = ()
+        self._last_read: Sequence[Metric] = ()
 
-    def look(self) -> None:
-        """Ask what holds now; the loop's own data are safe only on the loop."""
-        self._seen = list(self._asked())
+    def read(self) -> None:
+        """Read the state; only on the loop, whose data are not thread-safe."""
+        self._last_read = list(self._gauges())
 
     def collect(self) -> Sequence[Metric]:
-        """What was seen last; the queue as it was last read."""
-        return self._seen
+        """The gauges of the last read."""
+        return self._last_read
 
-    def _asked(self) -> Iterator[Metric]:
+    def _gauges(self) -> Iterator[Metric]:
         if self.in_flight is not None:
             yield GaugeMetricFamily("relay_in_flight", "Messages claimed and not yet settled.", value=self.in_flight())
         yield GaugeMetricFamily(
@@ -257,12 +257,12 @@ class _Watched(Collector):
         yield GaugeMetricFamily("relay_queue_read_timestamp_seconds", "When the queue was last looked at, 0 for never.", value=self.read_at)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: names are known at the scrape."""
+        """Nothing: the names are known only at a scrape."""
         return []
 
 
 def _silent(seconds: Mapping[str, float]) -> Metric:
-    """The exchanges that have been silent longest."""
+    """The exchanges with the longest silence."""
     family = GaugeMetricFamily(
         "relay_silent_exchange_seconds",
         "Oldest write without a confirm, check without an end, or wait to be asked for or written, by exchange.",

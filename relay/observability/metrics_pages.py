@@ -1,4 +1,4 @@
-"""Pages of metrics for whoever scrapes: rendered one after the other, at a bounded cost."""
+"""Renders metrics pages one after the other, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-SHARE: Final = 9
-"""Times as long as a page took to render, before the next one is: a flood of scrapes costs a tenth of a processor while pages are short."""
-MOST_PAUSE: Final = 1.0
-"""Seconds between two pages at the most."""
-MOST_FORMATS: Final = 4
-"""Accept headers that are told apart at a time, as a client may think up any number: those beyond get the plain page."""
+PAUSE_FACTOR: Final = 9
+"""The pause after a page, as a multiple of its rendering time: a flood of scrapes uses a tenth of a processor while pages are short."""
+MAX_PAUSE: Final = 1.0
+"""Longest pause in seconds."""
+MAX_FORMATS: Final = 4
+"""Different Accept headers at a time; further ones get the plain page, because a client may invent any number."""
 
 Page = tuple[bytes, str]
 """A body and its content type."""
 
 
 class Pages:
-    """Requests that wait for the same page share it.
+    """Renders pages; requests that wait for the same page share it.
 
     Args:
-        render: the page for an Accept header; it must not hold up the loop.
+        render: the page for an Accept header; it must not block the loop.
 
     """
 
@@ -30,13 +30,13 @@ class Pages:
         self._render = render
         self._turn = asyncio.Lock()
         self._next: dict[str, asyncio.Task[Page]] = {}
-        """Pages that are not being rendered yet, by Accept header: they will show what has happened until then."""
+        """Pages that wait to be rendered, by Accept header."""
         self._tasks: set[asyncio.Task[Page]] = set()
         self._free_at = 0.0
 
     async def page(self, accept: str) -> Page:
-        """A page that begins to be rendered from now on."""
-        accept = accept if accept in self._next or len(self._next) < MOST_FORMATS else ""
+        """A page whose rendering starts after this call."""
+        accept = accept if accept in self._next or len(self._next) < MAX_FORMATS else ""
         task = self._next.get(accept)
         if task is None:
             task = self._next[accept] = asyncio.create_task(self._in_turn(accept), name="metrics")
@@ -45,7 +45,7 @@ class Pages:
         return await asyncio.shield(task)
 
     def close(self) -> None:
-        """Render nothing more."""
+        """Cancel all pages."""
         for task in self._tasks:
             task.cancel()
 
@@ -58,4 +58,4 @@ class Pages:
                 return await self._render(accept)
             finally:
                 ended = time.monotonic()
-                self._free_at = ended + min(SHARE * (ended - began), MOST_PAUSE)
+                self._free_at = ended + min(PAUSE_FACTOR * (ended - began), MAX_PAUSE)

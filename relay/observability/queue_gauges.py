@@ -1,4 +1,4 @@
-"""What each relay measures of the queue, and what the metrics are called."""
+"""The gauges of the queue, and the names of their metrics."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ GAUGES: Mapping[str, str] = {
 
 
 def named(column: str) -> str:
-    """Name of a gauge by its column: of the export and its lake, of the relay's clock, of schedules, or of the queue."""
+    """The metric's name for a column: `relay_queue_…`, but `relay_…` for the export, the lake, the clock and schedules."""
     return f"relay_{column}" if column.startswith(("export_", "lake_", "clock_", "schedules_")) else f"relay_queue_{column}"

@@ -228,7 +228,7 @@ def peak_anew() -> int:
 @pytest.mark.parametrize("name", FLOODS)
 async def test_a_flood_costs_no_memory_and_ends(serve: Serve, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by length nor by number; the next one is answered."""
-    monkeypatch.setattr("relay.observability.http_server.LONGEST", 2.0)
+    monkeypatch.setattr("relay.observability.http_server.MAX_CONNECTION_SECONDS", 2.0)
     pages = await serve("127.0.0.1")
     before = peak_anew()
 
@@ -240,7 +240,7 @@ async def test_a_flood_costs_no_memory_and_ends(serve: Serve, name: str, monkeyp
 
 async def test_who_sends_a_byte_now_and_then_is_ended(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Slow heads hold no connection beyond its time, and others are answered meanwhile."""
-    monkeypatch.setattr("relay.observability.http_server.LONGEST", 1.0)
+    monkeypatch.setattr("relay.observability.http_server.MAX_CONNECTION_SECONDS", 1.0)
     pages = await serve("127.0.0.1")
 
     async def slow() -> None:

@@ -153,8 +153,8 @@ async def test_options_that_ask_for_less_are_refused(apart: Elsewhere) -> None:
     """Without the switch the relay does not start: one sentence for each of the two URLs."""
     database, broker = await apart.refused("?sslmode=disable", "?no_verify_ssl=1")
 
-    assert database.startswith("RELAY_DATABASE_URL asks for less than is checked without it (sslmode=disable)")
-    assert broker.startswith("RELAY_AMQP_URL asks for less than is checked without it (no_verify_ssl=1)")
+    assert database.startswith("RELAY_DATABASE_URL has an option that weakens security (sslmode=disable)")
+    assert broker.startswith("RELAY_AMQP_URL has an option that weakens security (no_verify_ssl=1)")
 
 
 async def test_plain_text_on_this_machine_is_not_told(relays: Relays, database_url: str, amqp_url: str) -> None:

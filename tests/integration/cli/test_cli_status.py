@@ -84,7 +84,7 @@ REASONS = {
     "database": "The relay's role lacks a permission (permission denied for table queue_message).",
     "settle": "What was sent cannot be settled: The relay's role lacks a permission.",
     "broker": "The broker at mq:5672 is not reachable.",
-    "stopping": "The relay is about to leave.",
+    "stopping": "The relay is shutting down.",
 }
 
 

@@ -227,7 +227,7 @@ async def test_a_request_without_end_is_refused(serve: Serve) -> None:
 
 async def test_a_connection_that_sends_nothing_is_ended(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody can use up the connections by holding them."""
-    monkeypatch.setattr("relay.observability.http_server.LONGEST", 0.2)
+    monkeypatch.setattr("relay.observability.http_server.MAX_CONNECTION_SECONDS", 0.2)
     served = serve()
     await served.start()
     held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(AT_ONCE)]

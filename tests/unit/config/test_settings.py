@@ -112,7 +112,7 @@ def test_a_name_that_resembles_nothing_is_an_error_too(name: str) -> None:
     """A variable with our prefix that no setting reads is a mistake, also in a .env; the prefix resembles nothing."""
     [line] = mistakes(None, **{name: "1"})
 
-    assert line.startswith(f"{name} is no setting: take it away")
+    assert line.startswith(f"{name} is no setting: remove it")
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_an_unreadable_env_file_is_a_sentence(tmp_path: Path) -> None:
 
     [line] = mistakes(tmp_path / ".env")
 
-    assert line.endswith("cannot be read (not a text in UTF-8): mend it or take it away.")
+    assert line.endswith("cannot be read (not a text in UTF-8): correct or remove it.")
 
 
 @pytest.mark.ids("A26")

@@ -107,8 +107,8 @@ def test_a_conninfo_that_asks_for_less_is_refused_unless_it_is_meant(name: str, 
     """Towards another machine; with the switch it is taken."""
     line = mistake(**{name: conninfo})
 
-    assert line.startswith(f"{name} asks for less than is checked without it (")
-    assert line.endswith("): take that away, or, if it is meant, set RELAY_ALLOW_INSECURE=true.")
+    assert line.startswith(f"{name} has an option that weakens security (")
+    assert line.endswith("): remove it, or, if it is meant, set RELAY_ALLOW_INSECURE=true.")
     assert "secret" not in line
     load({name: conninfo, "RELAY_ALLOW_INSECURE": "true"}, None)
 
@@ -134,7 +134,7 @@ def test_the_host_is_the_one_that_libpq_would_take(
     for name, value in {"PGSERVICEFILE": str(services), **environ}.items():
         monkeypatch.setenv(name, value)
 
-    assert "asks for less than is checked without it (sslmode=disable)" in mistake(RELAY_DATABASE_URL=conninfo)
+    assert "has an option that weakens security (sslmode=disable)" in mistake(RELAY_DATABASE_URL=conninfo)
     load({"RELAY_DATABASE_URL": "service=near sslmode=disable"} if "PGHOSTADDR" not in environ else {}, None)
     assert os.environ.get("PGSERVICE") == environ.get("PGSERVICE")
 
@@ -173,7 +173,7 @@ def test_a_broker_that_is_not_verified_is_refused_unless_it_is_meant(name: str, 
 
     line = mistake(**{name: url})
 
-    assert f"{name} asks for less than is checked without it (no_verify_ssl={value}): take that away" in line
+    assert f"{name} has an option that weakens security (no_verify_ssl={value}): remove it" in line
     load({name: url, "RELAY_ALLOW_INSECURE": "true"}, None)
 
 

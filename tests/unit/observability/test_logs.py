@@ -38,7 +38,7 @@ class Terminal(io.StringIO):
 @pytest.fixture
 def configured() -> Iterator[Configured]:
     """Configure logging to a text in memory, and put back what was there."""
-    root, names = logging.getLogger(), (None, "relay", *logs._FOREIGN)
+    root, names = logging.getLogger(), (None, "relay", *logs._LIBRARY_LEVELS)
     handlers, levels = list(root.handlers), {name: logging.getLogger(name).level for name in names}
 
     def configure(level: str = "info", log_format: str | None = "json", stream: io.StringIO | None = None) -> io.StringIO:
@@ -143,7 +143,7 @@ class Told(io.StringIO):
 
 async def test_what_was_held_back_is_told_by_itself_with_its_own_time(configured: Configured, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though nothing else happens, and also what is held back while another waits."""
-    monkeypatch.setattr(logs, "GAP", 0.2)
+    monkeypatch.setattr(logs, "FLOOD_SECONDS", 0.2)
     stream = Told()
     configured(stream=stream)
     sink = logs.LogSink()
@@ -209,7 +209,7 @@ def test_no_text_can_forge_a_line_or_steer_a_terminal(configured: Configured, lo
     assert 1 == len(text.splitlines())
     assert text.rstrip("\n").isprintable()
     assert "forged" in text
-    assert r"a\n\x9b\u202e\ud800" == logs._fitting("a\n\x9b\u202e\ud800")
+    assert r"a\n\x9b\u202e\ud800" == logs._sanitized("a\n\x9b\u202e\ud800")
 
 
 def test_long_values_are_cut_and_say_so(configured: Configured) -> None:
