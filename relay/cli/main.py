@@ -77,7 +77,7 @@ def migrate(
 
 
 def _look(chosen: Settings, pending: list[str]) -> None:
-    """Say that the schema is up to date, or end with what is not; name who crosses its border in any case."""
+    """Report that the schema is up to date, or exit with the problems; list roles that cross its border in any case."""
     from relay.postgres.schema import borders  # noqa: PLC0415 - see the module
     from relay.postgres.schema.migrate import check_ids  # noqa: PLC0415 - see the module
 
@@ -94,7 +94,7 @@ def _look(chosen: Settings, pending: list[str]) -> None:
 
 
 def _to_do(chosen: Settings, pending: list[str]) -> str:
-    """What `relay migrate` would do, and what is in its way, on one line."""
+    """What `relay migrate` would do, and what blocks it, on one line."""
     from relay.postgres.schema import migrate as schema  # noqa: PLC0415 - see the module
     from relay.postgres.schema.sql_files import migrations  # noqa: PLC0415 - see the module
 

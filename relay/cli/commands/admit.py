@@ -24,7 +24,7 @@ def grant(kind: Kind, login: Login) -> None:
 
 
 def revoke(kind: Kind, login: Login) -> None:
-    """Take that back; what was granted to the login itself stays."""
+    """Revoke that; the login's own grants stay."""
     with console() as opened:
         role = opened.row("dismiss_login", kind=kind, login=login)["role"]
     if role is None:

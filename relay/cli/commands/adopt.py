@@ -43,7 +43,7 @@ class Mapping:
 
 @app.command()
 def mirror(
-    layout: Annotated[str, typer.Argument(metavar="LAYOUT", help="What the table is: see docs/adopting.md for those that there are.")],
+    layout: Annotated[str, typer.Argument(metavar="LAYOUT", help="Layout of the table; docs/adopting.md lists the layouts.")],
     table: TableName,
     mapping: Mapping,
     *,
@@ -53,7 +53,7 @@ def mirror(
     check: Annotated[bool, typer.Option("--check", help="Only judge rows that are there, and change nothing.")] = False,
     sql: Sql = False,
 ) -> None:
-    """Watch a table: the old relay goes on, and what ours would send is judged and counted for each new row."""
+    """Watch a table: the old relay continues to send, and each new row is checked as if outbox-relay sent it."""
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
     if check and sql:
@@ -71,7 +71,7 @@ def mirror(
 
 @app.command()
 def switch(table: TableName, *, sql: Sql = False) -> None:
-    """Lead new rows into the queue: what commits from here on is ours, what was there before is the old relay's."""
+    """Divert new rows into the queue: outbox-relay sends rows committed from now on, the old relay sends earlier ones."""
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
     with console() as opened:
@@ -84,7 +84,10 @@ def take(
     table: TableName,
     *,
     leased: Annotated[
-        bool, typer.Option("--leased", help="Also what the old relay holds: only when it has ended, and what it had sent is sent again.")
+        bool,
+        typer.Option(
+            "--leased", help="Also rows that the old relay has claimed, once it has ended; rows that it had sent are sent again."
+        ),
     ] = False,
     failed: Annotated[bool, typer.Option("--failed", help="Also what the old relay has given up.")] = False,
 ) -> None:
@@ -115,7 +118,7 @@ def finish(
 
 @app.command()
 def back(table: TableName, *, sql: Sql = False) -> None:
-    """Leave new rows to the old relay again, from any phase; what is in the queue already goes out from there."""
+    """Return new rows to the old relay, from any phase; messages already in the queue are still sent."""
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
     with console() as opened:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 A_FEW = 10.0
-"""Seconds in which a relay claims what it has found, or the first of it."""
+"""Seconds in which a relay claims the messages that it has found, or the first of them."""
 PATIENCE, PER_MESSAGE = 60.0, 1200.0 / 10_000_000
 """Seconds after which relays that have not walked the queue are not waited for: twice what a busy server needed (docs/finding.md)."""
 COLUMNS = ("id", "position", "exchange", "ordering_key", "reason")
@@ -70,7 +70,7 @@ def check(
 
 
 def _check_borders(opened: OperatorSession, *, as_json: bool) -> None:
-    """Name who crosses the border of this outbox, and who administers it."""
+    """List the roles that cross the border of this outbox, and its administrators."""
     found = [row["sentence"] for row in opened.rows("list_crossings")]
     above = list(opened.rows("list_administrators"))
     if as_json:
@@ -121,7 +121,7 @@ def _await_walks(opened: OperatorSession, before: Relays, messages: int, say: Ca
 
 
 def _walked_ago(row: Mapping[str, Any]) -> float:
-    """Seconds since when a relay has looked at every message."""
+    """Seconds since some relay has scanned every message."""
     ago = row["state"].get("walked_ago")
     return inf if ago is None else row["silent_seconds"] + ago
 

@@ -46,7 +46,7 @@ def add(
     *,
     version: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Its number; the next one if left out.")] = None,
     mode: Annotated[
-        Mode, typer.Option(metavar="MODE", help="enforce: what breaks it is rejected; warn: it goes out and is told of.")
+        Mode, typer.Option(metavar="MODE", help="enforce: a message that breaks it is rejected; warn: it is sent and logged.")
     ] = Mode.WARN,
 ) -> None:
     """Add a version of a contract; relays follow within seconds. The same schema again changes nothing.
@@ -116,7 +116,7 @@ def remove(
     version: Version = None,
     every: Annotated[bool, typer.Option("--all", help="All versions.")] = False,
 ) -> None:
-    """Remove a version of a contract, or all of them; what is before it holds again."""
+    """Remove a version of a contract, or all versions; the version before it is in force again."""
     if (version is None) != every:
         raise typer.BadParameter("Say what to remove: either --version or --all.")
     with console() as opened:
@@ -189,7 +189,7 @@ def asyncapi(
 
 
 def _checked(source: str) -> str:
-    """The schema of a source as JSON text; one that can be no contract is refused here, before the database is asked."""
+    """The schema of a source as JSON text; an unsuitable one is refused here, before any SQL."""
     from relay.cli.contracts.schema_source import read_schema  # noqa: PLC0415 - see relay.cli.main
     from relay.codec.json_text import json_text  # noqa: PLC0415 - see relay.cli.main
     from relay.contracts.schema import Schema, SchemaError  # noqa: PLC0415 - see relay.cli.main
@@ -246,7 +246,7 @@ def _with_holds(rows: list[dict[str, Any]], schemas: list[dict[str, Any]]) -> li
 
 
 def _warn_unmatched(keys: list[dict[str, Any]], exchange: str, pattern: str) -> None:
-    """A pattern with a slip in it holds for nothing, and nobody would notice."""
+    """Warn of a pattern that matches no known key: a mistyped one would go unnoticed."""
     from relay.contracts.patterns import Patterns  # noqa: PLC0415 - see relay.cli.main
 
     patterns = Patterns([pattern])

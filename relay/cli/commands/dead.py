@@ -25,7 +25,7 @@ Content = Annotated[
 @app.command("list")
 def list_dead(
     *,
-    acknowledged: Annotated[bool, typer.Option("--all", help="Also those that are acknowledged.")] = False,
+    acknowledged: Annotated[bool, typer.Option("--all", help="Also acknowledged ones.")] = False,
     exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None,
     result: Annotated[
         DeadResult | None, typer.Option(metavar="RESULT", help="Only with this result: rejected, failed or lock_expired.")
@@ -33,7 +33,7 @@ def list_dead(
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
     as_json: Json = False,
 ) -> None:
-    """List dead messages that nobody has acknowledged, the newest first."""
+    """List unacknowledged dead messages, the newest first."""
     with console() as opened:
         wanted = None if result is None else result.value
         rows = opened.rows("list_dead", acknowledged=acknowledged, exchange=exchange, result=wanted, most=limit)
@@ -45,7 +45,7 @@ def list_dead(
 
 @app.command("show")
 def show_dead(message: MessageId, *, content: Content = False, as_json: Json = False) -> None:
-    """Show why a message is dead, and what was answered."""
+    """Show why a message is dead, and how operators have answered it."""
     with console() as opened:
         rows = [with_content(opened, row) if content else row for row in opened.rows("show_dead", id=message)]
     if not rows:
@@ -59,7 +59,7 @@ def show_dead(message: MessageId, *, content: Content = False, as_json: Json = F
 
 @app.command("ack")
 def acknowledge(messages: ArchivedMessages, *, note: Annotated[str, typer.Option(help="Why; kept with your name.")] = "") -> None:
-    """Acknowledge dead messages: seen, and nothing more is to be done. All or none."""
+    """Acknowledge dead messages: no further action is needed. All or none."""
     with console() as opened, opened.transaction():
         answers = [_acknowledge(opened, message, note) for message in dict.fromkeys(messages)]
     before = len(answers) - (answered := sum(answers))
@@ -70,7 +70,7 @@ def acknowledge(messages: ArchivedMessages, *, note: Annotated[str, typer.Option
 def replay_dead(
     messages: ArchivedMessages,
     *,
-    again: Annotated[bool, typer.Option("--again", help="Also what was replayed before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also messages that were replayed before.")] = False,
     same_id: SameId = False,
     as_json: Json = False,
 ) -> None:
@@ -97,8 +97,8 @@ def watch_dead(
     which: DeadFilter,
     acting: WatchActions,
     content: Content = False,
-    once: Annotated[bool, typer.Option("--once", help="Handle what is there and exit; 1 if something was not handled.")] = False,
-    poll: Annotated[float, typer.Option(min=0.1, max=3600, help="Longest pause between two looks, in seconds.")] = 10.0,
+    once: Annotated[bool, typer.Option("--once", help="Handle the present messages and exit; 1 if one was not handled.")] = False,
+    poll: Annotated[float, typer.Option(min=0.1, max=3600, help="Longest pause between two polls, in seconds.")] = 10.0,
     as_json: Json = False,
 ) -> None:
     """Handle each unacknowledged dead message, first what is there, then what comes, until SIGTERM: a line, a command, a webhook, a replay.
@@ -113,7 +113,7 @@ def watch_dead(
 
 
 def with_content(opened: OperatorSession, row: dict[str, Any]) -> dict[str, Any]:
-    """The row of a dead message with what it held."""
+    """The row of a dead message, with its payload."""
     held = opened.rows("read_dead_content", id=row["id"], xid=row["xid"], seq=row["seq"])
     return {**row, **(held[0] if held else {})}
 

@@ -23,7 +23,7 @@ COLUMNS = ["ordering_key", "head_id", "behind", "why"]
 
 @app.command("list")
 def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100, as_json: Json = False) -> None:
-    """List ordering keys that wait, why, and how many messages stand behind the first of each."""
+    """List waiting ordering keys, the reason, and the number of messages behind the first of each."""
     with console() as opened:
         rows = opened.rows("list_blocked_keys", most=limit, paused=True)
     if as_json:
@@ -57,11 +57,11 @@ def park_key(key: OrderingKey, *, reason: Reason = "") -> None:
 
 @app.command("resume")
 def resume_key(key: OrderingKey) -> None:
-    """Let a parked key go on, from its first message."""
+    """Resume a parked key, from its first message."""
     with console() as opened:
         freed = opened.row("resume_key", key=key)["freed"]
     if not freed:
-        not_found(f"Key {quoted(key)} is not parked; `relay key list` shows those that wait.")
+        not_found(f"Key {quoted(key)} is not parked; `relay key list` shows the waiting keys.")
     typer.echo(f"key {quoted(key)} goes on")
 
 

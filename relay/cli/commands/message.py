@@ -87,7 +87,7 @@ def enqueue(
 
 
 def cancel(messages: MessageIds) -> None:
-    """Take messages back that nobody has claimed: archived as discarded, code cancelled. Each by itself; the others are named.
+    """Cancel messages that no relay has claimed: archived as discarded, code cancelled. Each separately; the others are listed.
 
     Exit 1 if one was claimed or settled already, else 3 if one is not there.
     """
@@ -110,11 +110,11 @@ def pause(exchange: Exchange, *, reason: Reason = "") -> None:
 
 
 def resume(exchange: Exchange) -> None:
-    """Let an exchange go on."""
+    """Resume an exchange."""
     with console() as opened:
         freed = opened.row("resume_exchange", exchange=exchange)["freed"]
     if not freed:
-        not_found(f"Exchange {quoted(exchange)} is not paused; `relay status` lists those that are.")
+        not_found(f"Exchange {quoted(exchange)} is not paused; `relay status` lists the paused ones.")
     typer.echo(f"exchange {quoted(exchange)} goes on")
 
 
@@ -147,7 +147,7 @@ def unlimit(exchange: Exchange) -> None:
     with console() as opened:
         lifted = opened.row("unlimit_exchange", exchange=exchange)["lifted"]
     if not lifted:
-        not_found(f"Exchange {quoted(exchange)} is not limited; `relay status` lists those that are.")
+        not_found(f"Exchange {quoted(exchange)} is not limited; `relay status` lists the limits.")
     typer.echo(f"exchange {quoted(exchange)} has no limit any more")
 
 
@@ -195,7 +195,7 @@ def _enqueue_lines(opened: OperatorSession, fields: dict[str, Any], *, ids: bool
     from relay.client import enqueue_many as insert  # noqa: PLC0415
     from relay.client.message import validate  # noqa: PLC0415
 
-    # What is wrong with every line is told once.
+    # A mistake in every line is reported once.
     validate({**fields, "content": JsonText("null")})
     made: list[UUID] = []
     known = 0

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 PAGE = 500
 """Messages of one transaction; fewer at a low rate."""
 PAGES_A_SECOND = 4
-"""Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
+"""Transactions a second into which a rate is split, so that messages do not come in bursts."""
 _SAY_EVERY = 5.0
-"""Seconds between two lines of progress where nobody watches."""
+"""Seconds between two lines of progress without a terminal."""
 _BEGIN: dict[str, Any] = {"archived_xid": "0", "xid": "0", "seq": 0}
 """Where the first page begins."""
 Page = Sequence[dict[str, Any]]
@@ -32,7 +32,7 @@ Page = Sequence[dict[str, Any]]
 
 @dataclass
 class Done:
-    """What came of a replay; its fields are those of the JSON."""
+    """The result of a replay; its fields are those of the JSON."""
 
     messages: int = 0
     refused: int = 0
@@ -48,11 +48,11 @@ class Done:
 
     @property
     def exit_code(self) -> int:
-        """1 if a message was refused, so that a script hears of it."""
+        """1 if a message was refused, so that a script notices."""
         return INTERRUPTED if self.interrupted else REFUSED if self.refused else 0
 
     def add(self, page: Page) -> None:
-        """Count a page, and name what was refused."""
+        """Count a page, and list the refused messages."""
         refused = [row for row in page if row["refused"] is not None]
         shown = [{"id": str(row["id"]), "reason": row["refused"]} for row in refused[: SHOWN - len(self.refusals)]]
         self.messages += len(page) - len(refused)
@@ -84,7 +84,7 @@ def replay(
     if job is not None and not 1 <= len(job.encode()) <= LONGEST_JOB:
         raise typer.BadParameter(f"--job must have 1 to {LONGEST_JOB} bytes.")
     with console() as opened:
-        # The end is fixed at the start, or what is replayed now would be found again as it is archived.
+        # The end is fixed at the start, or replayed messages would be found again when they are archived.
         since, until = wanted.between(opened.now, closed=True)
         asked = {
             "archived_from": since, "archived_to": until, "exchange": wanted.exchange, "routing_key": wanted.routing_key,
@@ -124,7 +124,7 @@ def _why_none(opened: OperatorSession, asked: dict[str, Any]) -> str:
 
 
 def _pages(opened: OperatorSession, asked: dict[str, Any], sending: Sending) -> Iterator[Page]:
-    """Page after page; what is refused counts to no limit, or those that stand first would use it up in each run."""
+    """Page after page. Refused messages do not count towards the limit, or the first ones would use it up in each run."""
     size = PAGE if sending.rate is None else max(1, int(min(PAGE, sending.rate / PAGES_A_SECOND)))
     rest = sending.limit
     place = _BEGIN

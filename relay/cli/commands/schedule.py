@@ -76,7 +76,7 @@ def remove_schedule(name: Name) -> None:
     with console() as opened:
         removed = opened.row("remove_schedule", name=name)["removed"]
     if not removed:
-        not_found(f"There is no schedule {quoted(name)}; `relay schedule list` shows those that there are.")
+        not_found(f"There is no schedule {quoted(name)}; `relay schedule list` shows them all.")
     typer.echo(f"schedule {quoted(name)} is removed")
 
 
@@ -90,7 +90,7 @@ def pause_schedule(name: Name) -> None:
 
 @app.command("resume")
 def resume_schedule(name: Name) -> None:
-    """Let a schedule go on, at its next tick from now."""
+    """Resume a schedule, at its next tick from now."""
     with console() as opened:
         freed = opened.row("resume_schedule", name=name)["freed"]
     typer.echo(f"schedule {quoted(name)} goes on" if freed else f"schedule {quoted(name)} was not paused; nothing is changed")

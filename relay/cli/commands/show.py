@@ -1,4 +1,4 @@
-"""`relay show`: one message's story, and what it waits for."""
+"""`relay show`: the history of one message, and what it waits for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 FOLDED = 1000
-"""Parts of a bundle that are named, which is what a bundle holds unless bundle_max_messages says otherwise."""
+"""Parts of a bundle that are listed: the default of bundle_max_messages."""
 
 
 def show(message: ShownMessage, *, as_json: Json = False) -> None:

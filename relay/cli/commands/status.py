@@ -1,4 +1,4 @@
-"""`relay status`: what waits, what goes out, who is at work, and what needs a person."""
+"""`relay status`: the queue, the throughput, the relays, and problems that need an operator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from relay.cli.common.arguments import Json
 from relay.cli.common.output import count, length, quoted, show_json, show_json_line, table, terminal, words
 from relay.cli.common.support import console, settings
-from relay.cli.common.workers import NOBODY
+from relay.cli.common.workers import NONE_ALIVE
 from relay.cli.queue_check.wait_reasons import limited, paused
 from relay.pipeline.lake.assessment import LakeRecord, judge
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 RECENT = 5000
-"""Messages that the view queue_message_recent looks at."""
+"""Messages in the view queue_message_recent."""
 LONG_OPEN = 5.0
-"""Seconds after which an open transaction is told of."""
+"""Seconds after which an open transaction is reported."""
 SHOWN = 20
 """Blocked keys, and failing schedules, that are listed."""
 LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "lake": 0.0, "retention": 3600.0}
@@ -43,7 +43,7 @@ def status(
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show it again and again until Ctrl-C; with --json one line each.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Also relays that fell silent more than 5 minutes and the lock time ago.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two looks of --watch.")] = 2.0,
+    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two updates of --watch.")] = 2.0,
 ) -> None:
     """Show what waits, what goes out, which relays are at work and what needs a person."""
     with console() as opened:
@@ -106,7 +106,7 @@ def _recent(opened: OperatorSession) -> Status:
     rows = opened.rows("read_recent")
     messages, minute = sum(row["messages"] for row in rows), sum(row["last_minute"] for row in rows)
     span = max((row["oldest_seconds"] for row in rows), default=0.0)
-    # Where all that was looked at is younger than a minute there may be more: then the span is what they took.
+    # If all rows of the view are younger than a minute, there may be more rows: then the span is their own time.
     seconds = max(span, 0.001) if messages == RECENT and span < 60 else 60.0  # noqa: PLR2004 - the query's minute
     results = [{key: row[key] for key in ("result", "error_code", "messages")} for row in rows]
     return {"messages": messages, "seconds": span, "per_second": round(minute / seconds, 2), "results": results}
@@ -161,7 +161,7 @@ def _troubles(found: Status) -> list[str]:
     """What a person should know; nothing where all is well."""
     queue = found["queue"]
     alive = [row for row in found["relays"] if row["alive"]]
-    lines = [] if alive else [NOBODY[found["direction"] == "inbox"]]
+    lines = [] if alive else [NONE_ALIVE[found["direction"] == "inbox"]]
     lines += _unable(alive)
     if queue["dead_unacknowledged"]:
         lines.append(f"{count(queue['dead_unacknowledged'], 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
@@ -203,7 +203,7 @@ def _suspects(waiting: int) -> list[str]:
 
 
 def _overdue(queue: Status) -> list[str]:
-    """What is due and not done, as where nobody does it, or where another session holds what it needs."""
+    """Overdue tasks: no relay runs them, or another session has locked their rows."""
     late = {task: seconds for task in OVERDUE if (seconds := queue[f"{task}_overdue_seconds"] or 0) > LATE[task]}
     return [OVERDUE[task].format(late=length(seconds)) for task, seconds in late.items()]
 
@@ -216,7 +216,7 @@ def _schedules(found: Status) -> list[str]:
 
 
 def _apart(alive: list[Status]) -> list[str]:
-    """Exchanges that the relays treat apart from the others."""
+    """Exchanges that the relays claim separately."""
     silent = [
         f"{row['name']}: {quoted(exchange)} has not answered for {length(seconds)}"
         for row in alive

@@ -11,7 +11,7 @@ from relay.cli.common.support import REFUSED, complain, settings
 
 
 def work(
-    handler: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="What handles a message; looked for in this folder too.")],
+    handler: Annotated[str, typer.Argument(metavar="MODULE:FUNCTION", help="The handler; the current folder is searched too.")],
     *,
     transaction: Annotated[
         bool,

@@ -56,8 +56,8 @@ class Filter(Span):
 class Sending:
     """How many are sent again, how fast and as what."""
 
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many.")] = None
-    rate: Annotated[float | None, typer.Option(min=0.01, help="At most so many a second.")] = None
+    limit: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None
+    rate: Annotated[float | None, typer.Option(min=0.01, help="At most this many a second.")] = None
     same_id: SameId = False
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False
 

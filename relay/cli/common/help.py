@@ -1,4 +1,4 @@
-"""Commands as people use them: help without the types of flags, and what is wrong with an argument in our own words."""
+"""Typer commands with help without types of flags, and with our own messages for wrong arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ID = "an id such as 019a8f4e-0000-7000-8000-000000000000"
 
 
 class Command(TyperCommand):
-    """A command whose help shows no type beside a flag."""
+    """A command whose help shows no type after a flag."""
 
     def get_params(self, ctx: Any) -> Any:
         """See `plain_flags`."""
@@ -47,7 +47,7 @@ class App(typer.Typer):
 
 
 def expanded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command as Typer is to see it: where it takes a dataclass, that one's fields are options in its place."""
+    """The command for Typer: a dataclass parameter is replaced by options for its fields."""
     taken = _parameters(function)
     kinds: dict[str, Any] = {one.name: one.annotation for one in taken if is_dataclass(one.annotation)}
     groups = {name: _parameters(kind) for name, kind in kinds.items()}
@@ -70,7 +70,7 @@ def _parameters(made: Callable[..., Any]) -> list[Parameter]:
 
 
 def plain_flags(params: Any) -> Any:
-    """The parameters, a flag with no name for the value that it does not take; `--help` too, which nobody declares."""
+    """The parameters; flags, `--help` included, have no value name."""
     for param in params:
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""
@@ -87,25 +87,25 @@ def wrong_usage(error: Any) -> str:
 
 
 def _wrong_value(error: Any) -> str | None:
-    """What an argument must be, where the library that read it said so in words for programmers."""
+    """What an argument must be, in place of a library's message for programmers."""
     if param := _negative(error):
-        return f"{param.metavar} must be {_wanted(param)}"
+        return f"{param.metavar} must be {_expected(param)}"
     problems, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
     if problems is None or param is None:
         return None
     name = param.opts[0] if param.param_type_name == "option" else (param.metavar or param.name.upper()).rstrip(".")
-    wanted = _wanted(param)
+    wanted = _expected(param)
     return f"{name} must be {wanted}" if wanted else f"{name}: {problems()[0]['msg'].removeprefix('Value error, ')}"
 
 
 def _negative(error: Any) -> Any:
-    """The argument that a number below zero was meant for, which the library takes for an option; None where it is no such case."""
+    """The argument for a negative number, which the library reads as an option; None in other cases."""
     if not re.fullmatch(r"-[\d.]", getattr(error, "option_name", "")):
         return None
     return next((one for one in error.ctx.command.params if one.param_type_name == "argument" and one.min is not None), None)
 
 
-def _wanted(param: Any) -> str | None:
+def _expected(param: Any) -> str | None:
     """A kind of value and its bounds, where the kind has a word."""
     kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
     [*_, one] = get_args(kind) or (kind,)

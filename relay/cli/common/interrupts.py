@@ -17,7 +17,7 @@ from typing import NoReturn
 PATIENCE = 10.0
 """Seconds for what the job has to put away: uncommitted files, a transaction, Spark. Nothing of it is needed, for a kill does no harm."""
 _TWICE = 1.0
-"""Seconds in which a signal that comes again is the same one: `timeout` sends it to the process and to its group."""
+"""Seconds in which a repeated signal counts as the same one: `timeout` signals the process and its group."""
 _READING = 5.0
 """Seconds for whoever reads the error output."""
 _SENTENCE = "nothing half-done counts, and the next run goes on from there."
@@ -26,7 +26,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the block SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt, and what comes after it is the end of the process."""
+    """Within the block SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt; a further signal ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -43,19 +43,19 @@ def interruptible() -> Iterator[None]:
 
 
 class _Watch:
-    """Hears of signals in a thread of its own, because the main one may be in a library that returns late, or with a handler of Spark's."""
+    """Receives signals in its own thread, because the main thread may be in a slow library or under a handler of Spark."""
 
     def __init__(self) -> None:
         self.caught = 0
         self._telling = threading.Lock()
-        self._told = False
+        self._reported = False
         self._read, self._write = socket.socketpair()
         self._write.settimeout(0)
         self._stderr = sys.stderr
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take the signals, but for those that whoever started this wants ignored (nohup); give them back in the end."""
+        """Handle the signals, except those ignored by the parent process (nohup); restore the handlers at the end."""
         mine = [number for number in _SIGNALS if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN]
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
         fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
@@ -98,15 +98,15 @@ class _Watch:
         self.end(number)
 
     def _tell(self, number: int) -> None:
-        """Say the line and what was said before it, in a thread: where nobody reads any more, as behind a pager, that may never end."""
+        """Write the line and pending output in a thread: if no process reads it, as behind a closed pager, the write may block for ever."""
         telling = threading.Thread(target=self._say, args=[number], daemon=True)
         telling.start()
         telling.join(_READING)
 
     def _say(self, number: int) -> None:
         with self._telling:
-            if not self._told:
-                self._told = True
+            if not self._reported:
+                self._reported = True
                 with suppress(OSError, ValueError):
                     print(f"Stopped by {signal.Signals(number).name}: {_SENTENCE}", file=self._stderr, flush=True)
         with suppress(OSError, ValueError):
@@ -114,6 +114,6 @@ class _Watch:
 
 
 def _hush() -> None:
-    """From here on libraries tell only of what the interrupt has torn."""
+    """Silence libraries: from here on they report only consequences of the interrupt."""
     logging.disable(logging.CRITICAL)
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for good

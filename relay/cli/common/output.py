@@ -21,7 +21,7 @@ NAMES = ("exchange", "ordering_key")
 """Fields that are shown although they are empty: the default exchange, and a key like any other."""
 QUOTES = {"'", '"', "\\"}
 PIPE_WIDTH = 240
-"""Columns of a table that goes into a pipe, where nothing tells the width."""
+"""Columns of a table that goes into a pipe, whose width is unknown."""
 
 
 def terminal() -> Console:
@@ -43,12 +43,12 @@ def show_json_line(value: object) -> None:
 
 
 def _safe(text: str) -> str:
-    """The same JSON, with all escaped that could steer a terminal or pass for the end of a line; JSON itself asks that of ASCII alone."""
+    """The same JSON, with every character escaped that could control a terminal or end a line; JSON requires this only for ASCII."""
     return text if text.isprintable() else "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, nothing: str) -> None:
-    """Print rows as a table, or one sentence where there are none."""
+    """Print rows as a table, or one sentence without rows."""
     if rows:
         terminal().print(table(rows, columns))
     else:
@@ -68,7 +68,7 @@ def table(rows: Iterable[Mapping[str, Any]], columns: Sequence[str]) -> Table:
 
 
 def show_fields(fields: Mapping[str, Any]) -> None:
-    """Print names and values, one a line; what is empty is left out, but for a name that may be empty."""
+    """Print names and values, one a line; empty values are omitted, except for a name that may be empty."""
     shown = {
         field.replace("_", " "): named(value) if field in NAMES and isinstance(value, str) else words(value)
         for field, value in fields.items()
@@ -127,7 +127,7 @@ def quoted(name: str) -> str:
 
 
 def named(name: str) -> str:
-    """A foreign name in a field or a column of its own: in quotes only where it would be misread without."""
+    """A foreign name in its own field or column: in quotes only if it would be misread without them."""
     return name if name.isprintable() and name.split() == [name] and not set(name) & QUOTES else quoted(name)
 
 

@@ -1,4 +1,4 @@
-"""What every command of the pipeline stands on: lake and database as the settings name them, Spark where it is needed, and the result."""
+"""The base of every pipeline command: lake and database by the settings, Spark on demand, and the result."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _opened() -> Iterator[Workplace]:
     chosen = settings()
     if chosen.lake_url is None:
         raise SettingsError("RELAY_LAKE_URL is not set: name the folder or the object store that holds the lake, or shall hold it.")
-    # The table library's warnings of what it tries first; it reads this as it is loaded. What fails is said by the job in one sentence.
+    # Hides the table library's warnings about its first attempts; it reads this when it is loaded. The job reports failures itself.
     os.environ.setdefault("RUST_LOG", "off")
     try:
         from relay.pipeline.lake.delta_lake import Lake  # noqa: PLC0415 - as above
@@ -76,7 +76,7 @@ def _opened() -> Iterator[Workplace]:
 
 @contextmanager
 def spark(job: str, master: str | None) -> Iterator[Callable[[], SparkSession]]:
-    """What starts a Spark session when it is first called, for the length of a job; a job with nothing to do needs none.
+    """A function that starts a Spark session on its first call, for the length of a job; a job without work needs no session.
 
     The call raises PipelineError where Spark does not start, for example without Java.
     """
@@ -97,12 +97,12 @@ def spark(job: str, master: str | None) -> Iterator[Callable[[], SparkSession]]:
 
 
 def say(line: str) -> None:
-    """A line of progress, beside the result."""
+    """A line of progress, on the error output."""
     complain(line)
 
 
 def finish(result: Any, *, as_json: bool, words: Callable[[Any], str]) -> None:
-    """Print what a job came to, and end with its exit code where it found something wrong.
+    """Print the result of a job, and end with its exit code if it found a problem.
 
     A job that a signal may cut short calls this within its `workplace`, whose end is then the end of the process.
     """

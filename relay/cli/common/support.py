@@ -1,4 +1,4 @@
-"""What every command stands on: settings, the connection, and errors as one sentence with an exit code."""
+"""The base of every command: settings, the connection, and errors as one sentence with an exit code."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def publish_options(text: str | None) -> Any:
     from relay.codec.options import plan  # noqa: PLC0415 - as above
 
     try:
-        # What is nested too deep for it has a sentence of its own.
+        # A value that is nested too deep has its own sentence.
         with contextlib.suppress(RecursionError):
             parse(text)
     except OptionsError:
@@ -153,7 +153,7 @@ def refuse(sentence: str) -> NoReturn:
 
 
 def not_found(sentence: str) -> NoReturn:
-    """End the command: the one thing that was asked for is not there."""
+    """End the command: the named object does not exist."""
     complain(sentence)
     raise typer.Exit(NOT_FOUND)
 

@@ -1,4 +1,4 @@
-"""Who is at work on the queue, and what an operator is told where nobody is."""
+"""The relays or workers that are alive, and the advice if none is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
-NOBODY = (
+NONE_ALIVE = (
     "no relay is alive, so nothing is sent: start one with `relay run`",
     "no worker is alive, so nothing is handled: start one with `relay work`",
 )
@@ -19,7 +19,7 @@ Relays = dict[int, Mapping[str, Any]]
 
 
 class Workers(NamedTuple):
-    """The relays or workers that were heard of, as `read_relays.sql` gives them."""
+    """The relays or workers with a heartbeat: rows of `read_relays.sql`."""
 
     rows: Sequence[Mapping[str, Any]]
     direction: str
@@ -36,9 +36,9 @@ class Workers(NamedTuple):
 
     @property
     def stopped(self) -> str | None:
-        """Why nothing goes out at all, and what to do; None where somebody is at work."""
+        """Why no message moves, with advice; None while a relay or worker is alive."""
         if not self.alive:
-            return NOBODY[self.direction == "inbox"]
+            return NONE_ALIVE[self.direction == "inbox"]
         return None if self.able else UNABLE
 
     def said(self, what: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class Workers(NamedTuple):
 
 
 def read_workers(opened: OperatorSession) -> Workers:
-    """Look who is at work."""
+    """Read the relays or workers."""
     found = [row["value"] for row in opened.rows("read_policy") if (row["kind"], row["name"]) == ("setting", "direction")]
     return Workers(opened.rows("read_relays"), *found or ["outbox"])
 

@@ -21,12 +21,12 @@ SHOWN_IDS = 3
 """Messages that are named for each place and rule."""
 _INDEX = re.compile(r"/[0-9]+(?=/|$)")
 _SAY_EVERY = 5.0
-"""Seconds between two lines of progress where nobody watches."""
+"""Seconds between two lines of progress without a terminal."""
 
 
 @dataclass
 class Trial:
-    """What came of a trial; its fields are those of the JSON."""
+    """The result of a trial; its fields are those of the JSON."""
 
     exchange: str
     routing_key: str
@@ -62,7 +62,7 @@ class Trial:
             self._count(violation, row["id"])
 
     def _count(self, violation: Violation, message: str) -> None:
-        """Add to those of the same place and rule, whichever item of an array it is."""
+        """Add to the violations of the same place and rule; items of an array count as one place."""
         key = (_INDEX.sub("/*", violation.pointer), violation.rule)
         known = self._known.get(key)
         if known is None:

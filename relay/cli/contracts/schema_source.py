@@ -1,4 +1,4 @@
-"""Where a contract's schema comes from: a file, standard input, or a pydantic model that is named like `module:Model`."""
+"""Reads a contract's schema from a file, standard input, or a pydantic model named `module:Model`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _of_model(source: str) -> Any:
         raise
     except AttributeError:
         refuse(f"Module {quoted(module)} has no {quoted(name)}.")
-    except Exception as error:  # noqa: BLE001 - whatever somebody else's module raises
+    except Exception as error:  # noqa: BLE001 - any error of the application's module
         refuse(f"{quoted(source)} gives no JSON Schema: {type(error).__name__}.")
     finally:
         sys.path.pop(0)

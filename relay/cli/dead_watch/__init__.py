@@ -1,1 +1,1 @@
-"""`relay dead watch`: the loop, its options and what it does with a dead message."""
+"""`relay dead watch`: the loop, its options and its actions."""

@@ -1,4 +1,4 @@
-"""What `relay dead watch` does with a dead message: a line, a command; webhooks stand apart."""
+"""Actions of `relay dead watch` on a dead message: a line, a command; webhooks have their own module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relay.cli.common.output import count, plain, quoted, show_json_line, words
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 """Seconds between two tries; doubles from the first to the longest, with jitter. A receiver may ask for the longest at most."""
 INHERITED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-"""Variables that a command gets: none of the relay's own, which hold passwords."""
+"""Environment variables that a command gets; the relay's own are left out, because they hold passwords."""
 
 Dead = dict[str, Any]
 
@@ -38,7 +38,7 @@ class CannotHandle:
 
 @dataclass(frozen=True)
 class RetryLater:
-    """To be tried again; `why` is a sentence, or empty if it was told before."""
+    """To be retried; `why` is a sentence, or empty if it was reported before."""
 
     why: str
     after: float = 0.0
@@ -54,21 +54,21 @@ class Handler(Protocol):
     """Does one thing with a dead message."""
 
     acts: bool
-    """False: it only shows the message, and somebody else answers."""
+    """False: it only shows the message, and does not acknowledge it."""
     name: str
 
     def handle(self, dead: Dead) -> Outcome:
-        """Do it, and say what came of it."""
+        """Run the action, and return its outcome."""
 
     def cut(self) -> None:
-        """End at once what is under way."""
+        """End the running action at once."""
 
     def close(self) -> None:
-        """Put away what it holds."""
+        """Free its resources."""
 
 
 class LineHandler:
-    """Prints a line for each message; somebody else answers."""
+    """Prints a line for each message; does not acknowledge it."""
 
     acts = False
     name = "log"
@@ -95,7 +95,7 @@ class LineHandler:
 
 
 class CommandHandler:
-    """Runs a command for each message, in a process group of its own so that Ctrl-C lets it finish.
+    """Runs a command for each message, in its own process group, so that Ctrl-C lets it finish.
 
     Args:
         argv: program and arguments; no shell sees them.
@@ -142,7 +142,7 @@ class CommandHandler:
 
 
 def pause(failures: int) -> float:
-    """Seconds until the next try after so many failures before: doubles up to a bound, and is spread so that not all come at once."""
+    """Seconds until the next attempt, by the number of failures: doubles up to a limit, with jitter."""
     return min(FIRST_PAUSE * 2.0 ** min(failures, 60), LONGEST_PAUSE) * random.uniform(0.75, 1.0)  # noqa: S311 - no secret
 
 

@@ -1,4 +1,4 @@
-"""A walk over unacknowledged dead messages in the order in which they died: each once, also those that commit late."""
+"""Scans unacknowledged dead messages in the order of their deaths: each once, including late commits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Place = tuple[int, int, int]
 
 
 class DeadCursor:
-    """Remembers how far it came: a floor below which all is seen, and what was seen above it.
+    """The position of the scan: a floor below which every message was seen, and the messages seen above it.
 
     Args:
         wanted: filter, as `watch_dead.sql` takes it.
@@ -41,7 +41,7 @@ class DeadCursor:
                 return
 
     def read(self, opened: OperatorSession, place: Place) -> dict[str, Any] | None:
-        """A message, None if somebody has acknowledged it."""
+        """A message; None if it is acknowledged."""
         return next((dead for dead in self._page(opened, before(place), 1, None) if place_of(dead) == place), None)
 
     def saw(self, dead: Mapping[str, Any]) -> None:
@@ -53,7 +53,7 @@ class DeadCursor:
         return place[0] < self._floor or place in self._seen
 
     def rise(self, floor: int, but: Callable[[str, Place], bool] = lambda *_: False) -> None:
-        """All below is seen, but for what stands where an exchange is to be read again."""
+        """Every message below was seen, except where an exchange must be read again."""
         if floor > self._floor:
             self._floor = floor
             self._seen = {place: exchange for place, exchange in self._seen.items() if place[0] >= floor or but(exchange, place)}
@@ -64,7 +64,7 @@ class DeadCursor:
 
 
 def place_of(dead: Mapping[str, Any]) -> Place:
-    """Where a dead message stands."""
+    """The position of a dead message."""
     return int(dead["archived_xid"]), int(dead["xid"]), dead["seq"]
 
 
@@ -74,5 +74,5 @@ def before(place: Place) -> Place:
 
 
 def read_floor(opened: OperatorSession) -> int:
-    """What becomes visible after this look stands at or above it."""
+    """Messages that become visible after this read are at or above this position."""
     return int(opened.row("read_floor")["floor"])

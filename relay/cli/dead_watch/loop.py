@@ -1,4 +1,4 @@
-"""The watch over dead messages: hears of them by `dead_message`, and looks by itself, because a notification is only a hint."""
+"""The watch over dead messages: is notified by `dead_message`, and also polls, because a notification is only a hint."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CHANNEL: Final = "dead_message"
 SLICE: Final = 0.25
 """Seconds after which a signal is noticed at the latest."""
 LOOK_EVERY: Final = 1.0
-"""Seconds of telling after which what is new is looked for; longer where that takes longer."""
-TOLD_EVERY: Final = 5.0
+"""Seconds of handling after which the watch polls for new messages; longer if a poll takes longer."""
+REPORT_SECONDS: Final = 5.0
 """Seconds between two lines of progress."""
 
 
@@ -46,7 +46,7 @@ class DeadWatch:
         self._turns = ExchangeTurns()
         self._is_cut = False
         self._unanswered: list[Dead] = []
-        self._told = time.monotonic()
+        self._reported = time.monotonic()
         self._replays = [
             Replayer(rule, earlier=plan.rules[:place], wanted=plan.wanted, ready=self._is_ready) for place, rule in enumerate(plan.rules)
         ]
@@ -60,12 +60,12 @@ class DeadWatch:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the next round has something to do at once, beside what failed."""
+        """Whether the next round has work at once, apart from failed messages."""
         unread = self._is_cut and not self._turns.is_full
         return unread or self._turns.has_untold or any(each.until_due() <= 0 for each in self._replays)
 
     def round(self, opened: OperatorSession) -> None:
-        """Look for what is new, tell for a while what is due, then replay."""
+        """Poll for new messages, handle due ones for a while, then replay."""
         self._answer(opened)
         if self._plan.handlers:
             began = time.monotonic()
@@ -82,7 +82,7 @@ class DeadWatch:
         return max(min(longest, self._turns.until_due(time.monotonic()), *(each.until_due() for each in self._replays)), 0.0)
 
     def summary(self) -> str:
-        """What came of it, in a line."""
+        """The outcome, in one line."""
         replayed, refused = (sum(getattr(each, name) for each in self._replays) for name in ("replayed", "refused"))
         parts = {"handled": self.handled, "replayed": replayed, "given up": self.given_up, "not replayed": refused}
         told = [f"{number} {what}" for what, number in parts.items() if number or what == "handled"]
@@ -91,8 +91,8 @@ class DeadWatch:
         return "Dead messages: " + ", ".join([*told, *waiting]) + "."
 
     def _look_for_new(self, opened: OperatorSession) -> None:
-        """Take in what is new, of each exchange as much as has room."""
-        # Read before the messages: what becomes visible after this look stands at or above it.
+        """Read new messages, of each exchange as many as there is room for."""
+        # Read before the messages: messages that become visible later are at or above it.
         floor = read_floor(opened)
         self._is_cut = True
         for dead in self._walk.unseen(opened):
@@ -155,7 +155,7 @@ class DeadWatch:
             self._finish(opened, dead)
 
     def _read(self, opened: OperatorSession, one: WaitingTry) -> Dead | None:
-        """A message with what the handlers need; None if somebody has answered it since its last try."""
+        """A message with the values for the handlers; None if it was acknowledged since its last attempt."""
         dead = one.dead or self._walk.read(opened, one.place)
         return self._plan.look(opened, dead) if dead and self._plan.look else dead
 
@@ -169,12 +169,12 @@ class DeadWatch:
         if self._plan.ack and not any(each.matches(dead) for each in self._plan.rules):
             self._unanswered.append(dead)
             self._answer(opened)
-        if self._plan.acts and time.monotonic() - self._told > TOLD_EVERY:
-            self._told = time.monotonic()
+        if self._plan.acts and time.monotonic() - self._reported > REPORT_SECONDS:
+            self._reported = time.monotonic()
             complain(f"{count(self.handled, 'dead message')} handled so far.")
 
     def _answer(self, opened: OperatorSession) -> None:
-        """Acknowledge what was handled; what a lost connection has kept from it is done after the next one."""
+        """Acknowledge handled messages; after a lost connection this is repeated with the next one."""
         note = "handled by " + ", ".join(each.name for each in self._plan.handlers)
         while self._unanswered:
             dead = self._unanswered[0]
@@ -188,7 +188,7 @@ class DeadWatch:
 
 
 def watch(plan: WatchPlan, *, once: bool, poll: float) -> int:
-    """Handle dead messages until a signal, or what is there; return the exit code.
+    """Handle dead messages until a signal, or only the present ones; return the exit code.
 
     The first connection must succeed; a later loss is waited out.
     """
@@ -206,13 +206,13 @@ def watch(plan: WatchPlan, *, once: bool, poll: float) -> int:
 
 
 class _Post:
-    """Where a watch stands: one connection after the other, and beside others with the same handlers only one is at work."""
+    """Runs a watch over one connection after the other; of watches with the same handlers only one is active."""
 
     def __init__(self, work: DeadWatch, plan: WatchPlan, stopped: Callable[[], bool]) -> None:
         self._work = work
         self._plan = plan
         self._stopped = stopped
-        self._told = False
+        self._reported = False
 
     def once(self) -> int:
         """What is there."""
@@ -253,8 +253,8 @@ class _Post:
             return True
         handlers = hashlib.sha256(f"{opened.schema}\0{self._plan.identity}".encode(errors="surrogateescape")).hexdigest()
         taken: bool = opened.row("take_watch", handlers=handlers)["taken"]
-        if not taken and not self._told:
-            self._told = True
+        if not taken and not self._reported:
+            self._reported = True
             complain("Another watch with the same handlers is at work; this one stands by.")
         return taken
 
@@ -266,7 +266,7 @@ class _Post:
 
 @contextmanager
 def _signals(handlers: Sequence[Handler]) -> Iterator[Callable[[], bool]]:
-    """The first SIGTERM or SIGINT lets what is under way finish, the second ends it."""
+    """The first SIGTERM or SIGINT lets the running action finish, the second ends it."""
     caught: list[int] = []
 
     def catch(number: int, _: object) -> None:

@@ -1,4 +1,4 @@
-"""The options of `relay dead watch`, and the plan that they make; whatever is wrong is said before anything is handled."""
+"""The options of `relay dead watch`, checked before any message is handled."""
 
 from __future__ import annotations
 
@@ -57,13 +57,15 @@ class DeadFilter:
 class WatchActions:
     """What is done with each, and for how long."""
 
-    log: Annotated[bool, typer.Option("--log", help="Print a line for each, beside other handlers; alone it is the default.")] = False
+    log: Annotated[
+        bool, typer.Option("--log", help="Print a line for each message, next to other handlers; alone it is the default.")
+    ] = False
     command: Annotated[
         str | None,
         typer.Option(help="Run it for each, the message as JSON on its standard input; exit 0 means handled, else it is tried again."),
     ] = None
     env: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A variable that the command gets too; of its own it has few, and no secret.")
+        list[str] | None, typer.Option(metavar="NAME", help="A further variable for the command; by default it gets few, and no secret.")
     ] = None
     webhook: Annotated[
         str | None,
@@ -84,7 +86,7 @@ class WatchActions:
         list[str] | None,
         typer.Option(
             metavar="RULE",
-            help="Replay those of a rule, such as code=unroutable,exchange=orders,after=5m,at-most=3; several times for several rules.",
+            help="Replay messages of a rule, such as code=unroutable,exchange=orders,after=5m,at-most=3; repeat it for several rules.",
         ),
     ] = None
     ack: Annotated[bool, typer.Option("--ack", help="Acknowledge what all handlers have handled.")] = False
@@ -116,7 +118,7 @@ def plan(which: DeadFilter, acting: WatchActions, *, look: Look | None, as_json:
 
 
 class _Url(NamedTuple):
-    """A webhook's URL, and where it was written."""
+    """A webhook's URL, and its source."""
 
     text: str
     origin: str

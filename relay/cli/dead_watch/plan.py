@@ -32,7 +32,7 @@ class WatchPlan:
     tries: int = TRIES
     """Of one message by its handlers."""
     identity: str = ""
-    """What tells this watch from those that do something else."""
+    """The identity of this watch: watches with the same handlers share it."""
 
     @property
     def acts(self) -> bool:

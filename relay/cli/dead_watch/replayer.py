@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 BY: Final = "relay dead watch"
-"""Who signs, beside the login."""
+"""The actor in the audit, in addition to the login."""
 
 
 class Replayer:
@@ -43,7 +43,7 @@ class Replayer:
         self.refused = 0
 
     def round(self, opened: OperatorSession, stopped: Callable[[], bool]) -> None:
-        """Replay what is due, so much of it that others are not held up for long."""
+        """Replay due messages, for a limited time."""
         floor, now = read_floor(opened), opened.now()
         self._due = float("inf")
         last = self.replayed + self.refused + PAGE
@@ -54,7 +54,7 @@ class Replayer:
             if not self._ready(dead):
                 floor = min(floor, place[0])
             elif (wait := self._wait(dead, now)) > 0 or self.replayed + self.refused >= last:
-                # Those behind died later, so none of them is due much earlier.
+                # The following messages died later, so none of them is due much earlier.
                 self._due = time.monotonic() + wait
                 floor = min(floor, place[0])
                 break

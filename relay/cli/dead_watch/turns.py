@@ -1,4 +1,4 @@
-"""Whose dead message is told next: exchanges take turns, and what waits for another try takes no other's place; no I/O."""
+"""Which dead message is handled next: exchanges take turns, and a message that waits for a retry blocks no other. No I/O."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from relay.cli.dead_watch.actions import Dead, Handler
 from relay.cli.dead_watch.cursor import Place, before
 
 MAX_UNTOLD: Final = 500
-"""Messages in memory that were not told yet, shared by the exchanges; each has room for one."""
+"""Messages in memory that were not handled yet, for all exchanges together; each has room for one."""
 MAX_WAITING: Final = 10_000
 """Messages that wait for another try, shared in the same way; an exchange whose share waits is read no further."""
 MAX_EXCHANGES: Final = 5000
-"""Exchanges with messages to tell; while there are so many, no other exchange is read."""
+"""Exchanges with messages to handle; at this number no further exchange is read."""
 
 
 @dataclass(eq=False)
@@ -36,7 +36,7 @@ class WaitingTry:
 
 @dataclass(eq=False)
 class _Line:
-    """What is to be told of one exchange."""
+    """The messages of one exchange."""
 
     since: int
     """Orders the lines: by arrival, and after a turn by its end."""
@@ -45,7 +45,7 @@ class _Line:
     heap: list[tuple[float, int, WaitingTry]] = field(default_factory=list)
     untold: int = 0
     read_to: Place | None = None
-    """More of the exchange stands after this place and was not read."""
+    """The exchange has unread messages after this position."""
 
     @property
     def waiting(self) -> int:
@@ -53,7 +53,7 @@ class _Line:
 
 
 class ExchangeTurns:
-    """Holds what is to be told, by exchange, and gives the exchanges turns.
+    """Holds messages by exchange, and gives the exchanges turns.
 
     Every other turn goes to the exchange that came last, if it had no turn yet: one more among very many need not wait for all of them.
     """
@@ -72,7 +72,7 @@ class ExchangeTurns:
 
     @property
     def has_untold(self) -> bool:
-        """Whether something can be told for the first time."""
+        """Whether a message can be handled for the first time."""
         return any(line.untold or self._is_short(line) for line in self._lines.values())
 
     @property
@@ -88,7 +88,7 @@ class ExchangeTurns:
         return line.untold < self._share(MAX_UNTOLD) and line.waiting < self._share(MAX_WAITING)
 
     def put(self, one: WaitingTry) -> None:
-        """Have a message told when it is due."""
+        """Schedule a message for when it is due."""
         line = self._lines.get(one.exchange)
         if line is None:
             line = self._lines[one.exchange] = _Line(next(self._counter))
@@ -108,12 +108,12 @@ class ExchangeTurns:
         self._lines[exchange].read_to = None
 
     def is_left(self, exchange: str, place: Place) -> bool:
-        """Whether a message stands where its exchange was not read yet."""
+        """Whether a message is at an unread position of its exchange."""
         line = self._lines.get(exchange)
         return line is not None and line.read_to is not None and place > line.read_to
 
     def is_open(self, exchange: str, place: Place) -> bool:
-        """Whether a message is still to be told, or told again."""
+        """Whether a message still waits to be handled or retried."""
         return place in self._open or self.is_left(exchange, place)
 
     def next(self, now: float) -> str | None:
@@ -160,7 +160,7 @@ class ExchangeTurns:
         return line.heap[0][0] - now if line.heap else float("inf")
 
     def _is_short(self, line: _Line) -> bool:
-        """More of the exchange can be read, and nothing of it is left to be told for the first time."""
+        """Whether the exchange has unread messages, and no message that waits for its first attempt."""
         return line.read_to is not None and not line.untold and line.waiting < self._share(MAX_WAITING)
 
     def _share(self, total: int) -> int:

@@ -14,7 +14,7 @@ from relay.net.webhook_signature import signed
 _ANSWER_BYTES = 4096
 """Of a hook's answer; only its status counts."""
 _AWAY = frozenset({429, 502, 503, 504})
-"""A gateway or the receiver itself says that it is not there, whatever the message."""
+"""Status codes by which a gateway or the receiver reports that it is unavailable."""
 _LONGEST_NUMBER = 9
 """Digits of a Retry-After that is taken for seconds."""
 
@@ -103,7 +103,7 @@ class WebhookHandler:
 
 
 def retry_after(response: Response) -> float:
-    """The seconds that a receiver asks for, within the bound; 0 where it names none, or a date."""
+    """The receiver's Retry-After in seconds, within the limit; 0 without one, or for a date."""
     text = response.headers.get("retry-after", "").strip()
     return min(float(text), LONGEST_PAUSE) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER else 0.0
 

@@ -1,4 +1,4 @@
-"""What `relay check` watches between its two looks: messages that a relay must touch, and who of them was passed over; no I/O."""
+"""Messages that `relay check` watches between its two scans: a relay must claim them; which were skipped. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Claimed = Callable[[Collection[str]], Collection[str]]
 
 
 class Recheck:
-    """Messages that were there at the first look and could be claimed, or freed, at once."""
+    """Messages of the first scan that could be claimed or released at once."""
 
     def __init__(self) -> None:
         self._groups: dict[Group, dict[str, QueueRow]] = {}
@@ -85,7 +85,7 @@ class Recheck:
 
 
 def _fates(rows: Mapping[str, QueueRow], now: Mapping[str, QueueRow], silent: Collection[str]) -> tuple[list[QueueRow], list[QueueRow]]:
-    """Those that are as they were, and those that are not."""
+    """The unchanged messages, and the changed ones."""
     mine = [row for row in rows.values() if row.exchange not in silent]
     same = {row.id for row in mine if row.id in now and now[row.id].is_as(row)}
     return [row for row in mine if row.id in same], [row for row in mine if row.id not in same]

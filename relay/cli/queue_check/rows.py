@@ -1,4 +1,4 @@
-"""What `relay check` thinks of one message: where it stands, and why no relay will find it; no I/O."""
+"""How `relay check` classifies one message: its state, and why no relay will find it. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kind = Literal["fresh", "waiting", "suspect", "key", "lock"]
 """What has to happen next: a claim, by what finds it; or the end of a lock."""
 
 FAR = 10 * 366 * 86_400.0
-"""Seconds ahead that nobody means: ten years."""
+"""Seconds in the future that must be a mistake: ten years."""
 LEFT = (0, 0)
 """Every walk of a relay begins behind this position."""
 
@@ -51,7 +51,7 @@ class QueueRow:
 
     @property
     def state(self) -> State:
-        """Where it stands; the first that holds."""
+        """The message's state; the first that applies."""
         if self.lock_ends_at is not None:
             return "locked"
         if self.paused:

@@ -1,4 +1,4 @@
-"""A walk over the whole queue in pages, and what it meets: how many messages stand where, and which of them no relay will find."""
+"""Scans the whole queue in pages: counts messages by state, and lists those that no relay will find."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class ScanResult:
     held_keys: set[str] = field(default_factory=set)
     """Keys that an operator holds and messages wait for."""
     held: int = 0
-    """Messages of those keys."""
+    """Messages of these keys."""
     limited: int = 0
-    """Claimable messages of limited exchanges: they go at the rate that somebody set."""
+    """Claimable messages of limited exchanges; they are sent at the limit's rate."""
     lost: list[dict[str, Any]] = field(default_factory=list)
     """The first that were found lost, as they are shown."""
     lost_in_all: int = 0

@@ -17,7 +17,7 @@ TURN = "its turn; if it stays, `relay check --queue` says why"
 
 @dataclass(frozen=True, kw_only=True)
 class WaitContext:
-    """What decides about a message beside its own row."""
+    """Facts that decide about a message, apart from its own row."""
 
     paused: Mapping[str, Row]
     """By exchange, as `list_paused.sql` gives them."""
@@ -86,7 +86,7 @@ def _shown(row: QueueRow) -> str:
 
 
 def _lock(row: QueueRow, ends_at: float, workers: Workers) -> str:
-    """A lock that a relay has taken, or somebody by hand."""
+    """A lock of a relay, or one set by hand."""
     if row.session is not None:
         return _session(row.session)
     if row.over:
@@ -112,5 +112,5 @@ def _claim(row: QueueRow, around: WaitContext) -> str:
 
 
 def _session(pid: int) -> str:
-    """One look cannot tell a claim of this moment from a transaction that stays open."""
+    """A single scan cannot distinguish a fresh claim from a transaction that stays open."""
     return f"{holder(pid)}, which has the row locked: if that lasts, end its transaction"
