@@ -7,9 +7,9 @@
             connection.execute("UPDATE account SET balance = balance + 1 WHERE id = 7")
     # And now acknowledge the delivery.
 
-The mark and the work are in one transaction, so they are there together or not at all. The relay delivers at least once; so does RabbitMQ,
-which sends again what was not acknowledged. Acknowledge after the commit, and whatever dies in between, the message comes again and does
-nothing. Marks stay for the setting received_retention_days.
+The mark and the work commit in one transaction, together or not at all. Both the relay and RabbitMQ deliver at least once. Acknowledge
+after the commit: after a crash in between, the message is delivered again and changes nothing. The setting received_retention_days says
+how long marks are kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ AsyncConnection = psycopg.AsyncConnection[Any] | psycopg.AsyncCursor[Any]
 
 
 class ConsumerError(RelayError, ValueError):
-    """A message cannot be marked as it was asked for; no SQL was run."""
+    """The message cannot be marked; no SQL was run."""
 
 
 def once(connection: Connection, message_id: str | UUID, *, consumer: str, schema: str = "public") -> bool:
@@ -42,9 +42,9 @@ def once(connection: Connection, message_id: str | UUID, *, consumer: str, schem
 
     Args:
         connection: a psycopg connection, or a cursor of it; a cursor keeps its own results.
-        message_id: what tells messages apart, as `relay_id` reads it from the headers; at most 255 bytes.
-        consumer: who handles it, such as the queue's name: each consumer handles each message once; at most 255 bytes.
-        schema: where `relay migrate` made the tables (RELAY_SCHEMA).
+        message_id: identifies the message, as `relay_id` reads it from the headers; at most 255 bytes.
+        consumer: a name such as the queue's: each consumer handles each message once; at most 255 bytes.
+        schema: of the tables that `relay migrate` made (RELAY_SCHEMA).
 
     Raises:
         ConsumerError: the mark would commit by itself, or a name is empty or too long; nothing was executed.
@@ -67,14 +67,14 @@ async def once_async(connection: AsyncConnection, message_id: str | UUID, *, con
 
 
 def relay_id(headers: Mapping[str, Any] | None, message_id: str | bytes | None = None) -> str:
-    """What tells a delivery's message from all others: the header `x-relay-id`, the same each time that it is delivered.
+    """The identity of a delivery's message: the header `x-relay-id`, the same in every delivery.
 
     Args:
-        headers: the delivery's headers, as any AMQP client gives them; a value may be bytes.
-        message_id: the delivery's property message_id, for messages that did not come through a relay; it may be bytes too.
+        headers: the delivery's headers, from any AMQP client; a value may be bytes.
+        message_id: the delivery's property message_id, for messages without a relay; may be bytes too.
 
     Raises:
-        ConsumerError: neither is there, so nobody could tell whether the message was handled.
+        ConsumerError: both are missing, so a redelivery could not be recognized.
     """
     found = (headers or {}).get("x-relay-id") or message_id
     if isinstance(found, bytes | bytearray):
@@ -85,7 +85,7 @@ def relay_id(headers: Mapping[str, Any] | None, message_id: str | bytes | None =
 
 
 def _mark(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], message_id: str, consumer: str) -> dict[str, str]:
-    """The values of the statement, once it is sure that the mark commits with the caller's work."""
+    """The statement's values; refuses a mark that would not commit with the caller's work."""
     if connection.autocommit and connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE:
         raise ConsumerError("The mark would commit by itself, before the message is handled: open a transaction first.")
     for name, text in (("message_id", message_id), ("consumer", consumer)):

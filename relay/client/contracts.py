@@ -1,4 +1,4 @@
-"""Message contracts in an application: read once, checked before any SQL; the relay checks again with what holds then."""
+"""Message contracts in an application: read once and checked before any SQL; the relay checks again, by its current contracts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from relay.contracts.schema import compiled
 from relay.queries.statements import statement
 
 _compiled = lru_cache(maxsize=1024)(compiled)
-"""Who reads the contracts again compiles only those that are new."""
+"""A further read compiles only new schemas."""
 _LOG = logging.getLogger("relay.contracts")
 
 
 class ClientContracts:
-    """The contracts as they were when they were read; read them again to see later ones.
+    """The contracts at the time of the read; read them again to see later ones.
 
     Args:
         rows: as the table `queue_message_contract` has them. One that this version cannot read is left to the relay.
@@ -36,7 +36,7 @@ class ClientContracts:
         return len(self._contracts)
 
     def check(self, message: Message) -> None:
-        """Check a message; what breaks a contract whose mode is `warn` is logged by the logger `relay.contracts`.
+        """Check a message; a breach of a contract with mode `warn` is logged by the logger `relay.contracts`.
 
         Raises:
             MessageError: it breaks an enforced contract; the sentence that the relay would archive it with. A part of a bundle is
@@ -48,7 +48,7 @@ class ClientContracts:
             _LOG.warning("%s", breach.sentence)
 
     def check_all(self, messages: Iterable[Message]) -> None:
-        """Check messages; the error of `check` names the place of the first that is wrong."""
+        """Check messages; the error names the place of the first wrong one."""
         for place, message in enumerate(messages, start=1):
             try:
                 self.check(message)
@@ -56,14 +56,14 @@ class ClientContracts:
                 raise MessageError(f"message {place}: {error}") from None
 
     def _breaches(self, message: Message) -> list[Breach]:
-        held = self._contracts.of(message.exchange, message.routing_key)
-        if not held:
+        contracts = self._contracts.of(message.exchange, message.routing_key)
+        if not contracts:
             return []
         if message.body is not None:
-            return breaches(held, None)
+            return breaches(contracts, None)
         text = message.content_text if message.bundle_key is None else f"[{message.content_text}]"
         # The relay sees numbers as PostgreSQL writes them, and 1e400 is a whole one there.
-        return breaches(held, text) and breaches(held, as_stored(text))
+        return breaches(contracts, text) and breaches(contracts, as_stored(text))
 
 
 def load_contracts(connection: Connection, *, schema: str = "public") -> ClientContracts:

@@ -1,4 +1,4 @@
-"""Enqueueing many messages as a stream, by COPY, with psycopg, sync or async; memory does not grow with their number."""
+"""Enqueues many messages as a stream, by COPY, with psycopg, sync or async; memory does not grow with their number."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def enqueue_copy(
 
     Args:
         connection: a psycopg connection, or a cursor of it. It is busy meanwhile: `messages` must not read from it.
-        messages: any iterable of what `enqueue` takes, such as a generator; one at a time is held.
+        messages: an iterable of messages as for `enqueue`, such as a generator; only one is in memory at a time.
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
         tracestate: goes with it.
@@ -104,7 +104,7 @@ def _keyed_row(message: Message, clock: datetime) -> tuple[Any, ...]:
 
 
 def _clock(rows: Sequence[tuple[str]]) -> datetime:
-    """The database's time, as `read_clock` has it."""
+    """The database's time from `read_clock`."""
     [(seconds,)] = rows
     return datetime.fromtimestamp(float(seconds), UTC)
 
@@ -164,7 +164,7 @@ async def _savepoint_async(cursor: psycopg.AsyncCursor[Any]) -> AsyncIterator[No
 
 
 def _commits_by_itself(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
-    """Whether the statement commits by itself, where there is no savepoint, and none is needed."""
+    """Whether the statement commits by itself: then no savepoint is possible or needed."""
     return connection.autocommit and connection.info.transaction_status == TransactionStatus.IDLE
 
 

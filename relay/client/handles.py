@@ -33,7 +33,7 @@ _CALLS: Final[Mapping[str, str]] = {
     ),
     "builtins.str": "open a connection, or, for the alias of a Django database, call relay.integrations.django.{} with using=",
 }
-"""What to do with an object of a library's class."""
+"""Advice for an object of a library's class."""
 _OTHERWISE: Final = "pass the one whose transaction the message belongs to"
 
 
@@ -41,7 +41,7 @@ def sync_connection(handle: object, call: str) -> psycopg.Connection[Any]:
     """The psycopg connection that a helper was given, itself or by a cursor.
 
     Args:
-        handle: what the application gave.
+        handle: the application's argument.
         call: the helper's name.
 
     Raises:
@@ -65,9 +65,9 @@ def wrong_handle(handle: object, call: str, takes: str) -> TypeError:
     """The error for a handle that a helper does not take; it shows the handle's type alone, as a URL holds a password.
 
     Args:
-        handle: what the application gave.
+        handle: the application's argument.
         call: the helper's full name.
-        takes: what the helper takes, in words.
+        takes: a description of the expected argument.
     """
     kinds = (f"{kind.__module__.partition('.')[0]}.{kind.__name__}" for kind in type(handle).__mro__)
     advice = next((_CALLS[kind] for kind in kinds if kind in _CALLS), _OTHERWISE)

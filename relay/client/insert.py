@@ -1,4 +1,4 @@
-"""The INSERT of messages that are prepared: its statement, its parameters, and the ids that come back; with psycopg, and for any driver."""
+"""The INSERT of prepared messages: statement, parameters and returned ids; with psycopg, and for any driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relay.client.message import Message, MessageError
 from relay.queries.statements import statement
 
 KEYS: Final = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
-"""The columns that the view has and the queue has not."""
+"""The columns that only the view has."""
 
 
 def insert(connection: psycopg.Connection[Any], messages: Sequence[Message], schema: str) -> list[UUID]:
@@ -40,12 +40,12 @@ async def insert_async(connection: psycopg.AsyncConnection[Any], messages: Seque
 
 
 def insert_name(name: str, first: Message) -> str:
-    """The name of the statement for messages such as the first: `name`, or its twin that inserts into the view of messages with a key."""
+    """The statement for messages such as the first: `name`, or its variant for the view of messages with a key."""
     return f"{name}_keyed" if first.keyed else name
 
 
 def inserted_ids(messages: Sequence[Message], rows: Iterable[Sequence[Any]]) -> list[UUID]:
-    """The ids of messages; of those with a key as the statement returned them.
+    """The ids of messages; for messages with a key, as the statement returned them.
 
     Raises:
         MessageError: retention forgot a dedup_key in the very moment that it was asked for; the transaction should be rolled back.
@@ -76,7 +76,7 @@ def array_parameters(messages: Sequence[Message]) -> dict[str, list[Any]]:
 
 
 def json_parameter(messages: Sequence[Message]) -> str:
-    """The one parameter of `enqueue_json` and `enqueue_json_keyed`, which is text, so that every driver can bind it."""
+    """The only parameter of `enqueue_json` and `enqueue_json_keyed`: text, so that every driver can bind it."""
     return json.dumps([_entry(message) for message in messages], ensure_ascii=False, separators=(",", ":"))
 
 
@@ -103,5 +103,5 @@ def _moment(value: datetime | None) -> str | None:
 
 
 def _seconds(delay: timedelta | None) -> float | None:
-    """Seconds, as days of an interval would have the hours that the session's time zone gives them."""
+    """Seconds, because the length of an interval's day depends on the session's time zone."""
     return None if delay is None else delay.total_seconds()

@@ -34,9 +34,9 @@ ORDERING_KEY_LIMIT: Final = 1024
 DEDUP_SECONDS_LIMIT: Final = 31_536_000
 """A year (sql/0021_keyed.sql)."""
 DELAY_LIMIT: Final = timedelta(days=36_500)
-"""A hundred years, so that a delay does not lead beyond the year 9999."""
+"""A hundred years, so that a delay cannot exceed the year 9999."""
 PAYLOAD_LIMIT: Final = 134_217_728
-"""Bytes of `content` or `body` that the database takes at the most; the setting max_body_bytes is lower."""
+"""The database's limit of `content` or `body` in bytes; the setting max_body_bytes is lower."""
 HEADERS_LIMIT: Final = 128_000
 """Bytes of headers on the wire, CC and BCC included (sql/0002_validity.sql)."""
 
@@ -46,7 +46,7 @@ class MessageError(RelayError, ValueError):
 
 
 class JsonText(str):
-    """`content` that is JSON already: stored as it stands, so that numbers keep their digits."""
+    """`content` that is JSON text already; stored unchanged, so that numbers keep their digits."""
 
     __slots__ = ()
 
@@ -83,7 +83,7 @@ class Options(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _judge(cls, given: Any) -> Any:
-        """Let the relay's rules speak first, then give each option its snake-case name."""
+        """Apply the relay's rules first, then give each option its snake-case name."""
         if not isinstance(given, Mapping):
             return given
         text = json_text(dict(given), "options")
@@ -156,25 +156,25 @@ class Message(BaseModel):
     """Empty for the default exchange, which routes to the queue that the routing key names."""
     routing_key: str = ""
     content: Any = Field(default_factory=dict)
-    """Anything that is JSON, also pydantic models, dates, UUIDs, as it is now; text that is JSON already as `JsonText`."""
+    """Any JSON value, also pydantic models, dates and UUIDs, read at once; for JSON text use `JsonText`."""
     body: Annotated[bytes, Strict()] | None = None
     """A binary payload instead of `content`."""
-    # One for all: it cannot change, and to judge it anew would be half of what a small message costs.
+    # Shared by all messages: it is immutable, and validating it again would be half of a small message's cost.
     options: Options = Field(default_factory=lambda: NO_OPTIONS)
     ordering_key: str | None = None
-    """Messages with the same key go out one after the other, in commit order."""
+    """Messages with the same key are sent one after the other, in commit order."""
     available_at: _Time | None = None
     """Not sent before this time."""
     delay: _Length | None = None
-    """Not sent before so much time has passed since the INSERT, by the database's clock; instead of `available_at`."""
+    """Not sent before this much time has passed since the INSERT, by the database's clock; instead of `available_at`."""
     expires_at: _Time | None = None
     """Not sent after this time: archived as rejected, code expired."""
     dedup_key: str | None = None
     """The second message with the key and the exchange is not enqueued."""
     dedup_seconds: Annotated[int, Strict()] | None = None
-    """For how long the key is known; by default as the setting dedup_seconds says."""
+    """How long the key is known; the default is the setting dedup_seconds."""
     coalesce_key: str | None = None
-    """Of the messages with the key and the exchange only the newest that is not sent yet is sent."""
+    """Of the unsent messages with this key and exchange, only the newest is sent."""
     bundle_key: str | None = None
     """Messages with the key, exchange and routing key that are due together become one message, a list of their contents."""
     id: UUID = Field(default_factory=time_ordered_uuid)
@@ -202,13 +202,13 @@ class Message(BaseModel):
 
     @property
     def keyed(self) -> bool:
-        """Whether it has a key, for which there is a view beside the queue (docs/keys.md)."""
+        """Whether it has a key; such messages are inserted into a view (docs/keys.md)."""
         return not (self.dedup_key is None and self.coalesce_key is None and self.bundle_key is None)
 
     @property
     def content_text(self) -> str:
         """The JSON text for the column `content`."""
-        # Not self._content, which pydantic looks for in many places first.
+        # Not self._content: pydantic searches many places for it first.
         return str((self.__pydantic_private__ or {})["_content"])
 
 
@@ -229,7 +229,7 @@ def validate(message: Message | Mapping[str, Any]) -> Message:
 
 
 def sentence(error: ValidationError) -> str:
-    """What is wrong with a message, in one sentence, without the values that were given."""
+    """What is wrong with a message, in one sentence, without its values."""
     return "; ".join(
         _problem(problem["loc"], problem["msg"], problem["type"]) for problem in error.errors(include_url=False, include_input=False)
     )
@@ -295,6 +295,6 @@ def _check_size(name: str, size: int, limit: int) -> None:
 
 
 def _problem(place: tuple[int | str, ...], text: str, kind: str) -> str:
-    """Our own sentences name their field already; pydantic's do not."""
+    """Add the field's name to pydantic's messages; our own have it already."""
     text = text.removeprefix("Value error, ")
     return text if kind == "value_error" else f"{'.'.join(map(str, place))}: {text[:1].lower()}{text[1:]}"

@@ -22,13 +22,13 @@ from pydantic_core import PydanticSerializationError
 from relay.client.message import Message, MessageError, Options, sentence
 
 _KINDS: Mapping[str, type] = {"options": Options, "by_alias": bool, "dedup_seconds": int}
-"""What a class may say; the others are text."""
+"""Types of the class arguments; the others are text."""
 _KEYS = ("ordering_key", "dedup_key", "coalesce_key", "bundle_key")
-"""What a class says by the name of a field."""
+"""Class arguments that name a field."""
 
 
 class Keys(TypedDict, total=False):
-    """What `to_message` takes beside the class's own keys; None leaves a key of the class out."""
+    """Keys for `to_message`, in place of the class's keys; None omits a key of the class."""
 
     dedup_key: str | None
     dedup_seconds: int | None
@@ -70,7 +70,7 @@ class OutboxModel(BaseModel):
         by_alias: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take what the class says of itself.
+        """Take the class arguments.
 
         Args:
             exchange: where its messages go; empty for the default exchange.
@@ -85,11 +85,11 @@ class OutboxModel(BaseModel):
             kwargs: of other classes.
         """
         super().__init_subclass__(**kwargs)
-        said = {
+        class_options = {
             "exchange": exchange, "routing_key": routing_key, "options": options, "ordering_key": ordering_key, "dedup_key": dedup_key,
             "dedup_seconds": dedup_seconds, "coalesce_key": coalesce_key, "bundle_key": bundle_key, "by_alias": by_alias,
         }  # fmt: skip
-        for name, value in said.items():
+        for name, value in class_options.items():
             if value is not None:
                 # A type checker does not look at the class line of a pydantic model.
                 if not isinstance(value, _KINDS.get(name, str)):
@@ -98,11 +98,11 @@ class OutboxModel(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_kwargs: Any) -> None:
-        """Compare the names that the class says with its fields, once they are known."""
+        """Check that the class arguments name existing fields."""
         for _, field, _, _ in Formatter().parse(cls.__outbox_routing_key__):
-            cls._has(field)
+            cls._require_field(field)
         for key in _KEYS:
-            cls._has(getattr(cls, f"__outbox_{key}__"))
+            cls._require_field(getattr(cls, f"__outbox_{key}__"))
 
     def outbox_routing_key(self) -> str:
         """The routing key of this message."""
@@ -141,7 +141,7 @@ class OutboxModel(BaseModel):
         id: UUID | None = None,  # noqa: A002 - the field's name
         **keys: Unpack[Keys],
     ) -> Message:
-        """The message of this instance; what is given goes before what the class says, option by option and header by header.
+        """The message of this instance; arguments override the class's values, option by option and header by header.
 
         Raises:
             MessageError: it can never be sent, or no exchange is named; one sentence.
@@ -149,7 +149,7 @@ class OutboxModel(BaseModel):
         given = {
             "exchange": self.__outbox_exchange__ if exchange is None else exchange,
             "routing_key": self.outbox_routing_key() if routing_key is None else routing_key,
-            "options": self.__outbox_options__ if options is None else _merged(self.__outbox_options__, options),
+            "options": self.__outbox_options__ if options is None else _merge(self.__outbox_options__, options),
             "ordering_key": self.outbox_ordering_key() if ordering_key is None else ordering_key,
             "available_at": available_at, "delay": delay, "expires_at": expires_at, **({} if id is None else {"id": id}),
             **self._keys(keys),
@@ -168,7 +168,7 @@ class OutboxModel(BaseModel):
         return None if value is None else str(value)
 
     def _keys(self, given: Keys) -> dict[str, Any]:
-        """Only those that there are: a message without a key is judged as fast as before."""
+        """Only existing keys, so that a message without a key is validated as fast as before."""
         own = {
             "dedup_key": self.outbox_dedup_key(), "coalesce_key": self.outbox_coalesce_key(), "bundle_key": self.outbox_bundle_key(),
             **given,
@@ -179,7 +179,7 @@ class OutboxModel(BaseModel):
         return keys
 
     @classmethod
-    def _has(cls, name: str | None) -> None:
+    def _require_field(cls, name: str | None) -> None:
         if name is not None and name not in _names(cls):
             raise TypeError(f"{cls.__name__} has no field {name!r}, which its routing_key or a key names")
 
@@ -188,7 +188,7 @@ def _names(model: type[BaseModel]) -> list[str]:
     return [*model.model_fields, *model.model_computed_fields]
 
 
-def _merged(said: Options, given: Options) -> Options:
-    headers = {**(said.headers or {}), **(given.headers or {})}
-    values = {**said.given(), **given.given(), **({"headers": headers} if headers else {})}
+def _merge(class_options: Options, given: Options) -> Options:
+    headers = {**(class_options.headers or {}), **(given.headers or {})}
+    values = {**class_options.given(), **given.given(), **({"headers": headers} if headers else {})}
     return Options.model_validate(values)

@@ -1,4 +1,4 @@
-"""What an application gives becomes messages that can be sent: each is validated, then takes along the trace of its call."""
+"""Prepares an application's messages: validates each, and adds the trace context of the call."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from relay.client.model import OutboxModel
 from relay.codec.trace_context import TRACE_HEADERS, trace_headers
 
 MessageLike = Message | OutboxModel | Mapping[str, Any]
-"""What may be enqueued."""
+"""Anything that can be enqueued."""
 
 
 class Trace:
-    """The trace context that the messages of one call take along, unless they bring one of their own.
+    """The trace context of one call, for messages without their own.
 
     Args:
         traceparent: of the W3C's shape; by default that of OpenTelemetry's current span, if there is one.
@@ -29,7 +29,7 @@ class Trace:
         self._options = Options.model_validate({"headers": self._headers}) if self._headers else NO_OPTIONS
 
     def add_to(self, message: Message) -> Message:
-        """The message with the trace among its headers; as it is where it has one, or could not be sent with this one."""
+        """The message with the trace in its headers; unchanged if it has one, or would become invalid."""
         if not self._headers:
             return message
         own = message.options.headers or {}
@@ -76,12 +76,12 @@ def prepare_all(messages: Iterable[MessageLike], trace: Trace, contracts: Client
 
 
 def check_keyed(place: int, message: Message, *, keyed: bool) -> None:
-    """Refuse a message that goes to another table than those before it: two statements would keep neither order nor all or none.
+    """Refuse a message for another table than the ones before: two statements would keep neither order nor atomicity.
 
     Args:
         place: of the message in its call, from 1.
         message: that comes next.
-        keyed: whether those before it have a key.
+        keyed: whether the messages before it have a key.
 
     Raises:
         MessageError: it has a key and they have none, or it has none and they have one; the sentence names its place.

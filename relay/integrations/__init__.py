@@ -1,1 +1,1 @@
-"""Enqueueing in the transactions of other libraries: SQLAlchemy, Django, asyncpg. Each module needs its library; nothing else does."""
+"""Enqueueing in the transactions of SQLAlchemy, Django and asyncpg. Only the module of a library needs that library."""

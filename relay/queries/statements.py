@@ -13,39 +13,39 @@ from psycopg import sql
 from relay.memory import KEPT, WIDEST
 
 SHARED = ("asked", "gaps")
-"""Fragments that stand in several statements, by their files' names."""
+"""Fragments shared by several statements, by file name."""
 TEMPLATES = ("claim", "scan")
-"""Files that become statements only with fragments in them."""
+"""Files that need fragments to become statements."""
 FRAGMENTS = "fragments"
 """The folder of files that are parts of statements."""
 
 
 class Statements:
-    """Statements by name, e.g. `statements["settle"]`; a claim is composed of `claim` and what is due, a scan of `scan` and its order."""
+    """Statements by name, e.g. `statements["settle"]`; claims and scans are composed of a template and a fragment."""
 
     def __init__(self, schema: str) -> None:
         self._schema = sql.Identifier(schema).as_string(None).replace("%", "%%")
         self._rendered: dict[str, bytes] = {}
 
     def __getitem__(self, name: str) -> bytes:
-        """The statement of `<name>.sql`, in whatever folder of `relay/queries`."""
+        """The statement of `<name>.sql`, from any folder of `relay/queries`."""
         if name not in self._rendered:
             self._rendered[name] = self._render(text(name))
         return self._rendered[name]
 
     def claim(self, due: str) -> bytes:
-        """The claim of what `fragments/due_<due>.sql` selects."""
-        return self._composed(f"claim {due}", _claim, due)
+        """The claim of rows that `fragments/due_<due>.sql` selects."""
+        return self._compose(f"claim {due}", _claim, due)
 
     def claim_one_by_one(self, due: str) -> bytes:
-        """The same claim, past messages that a trigger of the table refuses."""
-        return self._composed(f"claim {due} one by one", _claim_one_by_one, due)
+        """The same claim, skipping messages that a trigger of the table refuses."""
+        return self._compose(f"claim {due} one by one", _claim_one_by_one, due)
 
     def scan(self, name: str) -> bytes:
-        """One page of the scan over what `fragments/scan_<name>.sql` walks."""
-        return self._composed(f"scan {name}", _scan, name)
+        """One page of the scan over the rows of `fragments/scan_<name>.sql`."""
+        return self._compose(f"scan {name}", _scan, name)
 
-    def _composed(self, name: str, compose: Callable[[str], str], part: str) -> bytes:
+    def _compose(self, name: str, compose: Callable[[str], str], part: str) -> bytes:
         if name not in self._rendered:
             self._rendered[name] = self._render(compose(part))
         return self._rendered[name]
@@ -112,7 +112,7 @@ def _statements(schema: str) -> Statements:
 
 
 def names() -> list[str]:
-    """Names of the files that are a whole statement each, sorted."""
+    """Names of the files that are complete statements, sorted."""
     return sorted(name for name, (folder, _) in _files().items() if folder != FRAGMENTS and name not in TEMPLATES)
 
 
