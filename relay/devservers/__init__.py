@@ -1,4 +1,4 @@
-"""PostgreSQL and RabbitMQ for the demo and the tests, on any machine, without touching what its user runs.
+"""PostgreSQL and RabbitMQ for the demo and the tests, on any machine, without touching the user's own servers.
 
 Nothing of the user's is read but TEST_DATABASE_URL and TEST_AMQP_URL. Servers listen on free loopback ports, keep everything in a
 folder of their own below /tmp, and end with this process, however it ends.
@@ -28,7 +28,7 @@ def postgres(*, say: Say, settings: Sequence[str] = (), fsync: bool = False, pri
 
 
 def postgres(*, say: Say, settings: Sequence[str] = (), fsync: bool = False, private: bool = False) -> Postgres | BorrowedPostgres:
-    """Choose a PostgreSQL, and say which in one line; it starts with `with`.
+    """Choose a PostgreSQL, and print which in one line; it starts with `with`.
 
     Args:
         say: takes lines for the person who waits.
@@ -64,7 +64,7 @@ def rabbitmq(
 def rabbitmq(
     *, say: Say, config: str = "", plugins: Sequence[str] = (), tls: Certificates | None = None, private: bool = False
 ) -> RabbitMQ | BorrowedRabbitMQ:
-    """Choose a RabbitMQ, fetching it where there is none, and say which in one line; it starts with `with`.
+    """Choose a RabbitMQ, fetch it if necessary, and print which in one line; it starts with `with`.
 
     Args:
         say: takes lines for the person who waits.

@@ -1,4 +1,4 @@
-"""Programs of Debian and Ubuntu that a private server needs: installed by root, else unpacked into a cache folder."""
+"""Packages of Debian and Ubuntu for a private server: installed as root, else unpacked into a cache folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POLICY = Path("/usr/sbin/policy-rc.d")
 
 
 def cache_folder() -> Path:
-    """Return the folder that outlives a run: below XDG_CACHE_HOME or ~/.cache, else below /var/tmp."""
+    """Return the cache folder: below XDG_CACHE_HOME or ~/.cache, else below /var/tmp."""
     home = os.environ.get("XDG_CACHE_HOME") or f"{Path('~').expanduser()}/.cache"
     for folder in (Path(home) / "outbox-relay", Path(f"/var/tmp/outbox-relay-{os.getuid()}")):  # noqa: S108
         try:
@@ -59,7 +59,7 @@ def install(package: str, *, say: Say) -> None:
 
 
 def unpack(package: str, *, family: Sequence[str], say: Say, finish: Callable[[Path, Path], None]) -> Path:
-    """Download a package and its relatives without root, and unpack them; return the folder, kept for the next time.
+    """Download a package and its dependencies without root, and unpack them; return the folder, which is kept.
 
     Args:
         package: what apt calls it.
@@ -85,7 +85,7 @@ def unpack(package: str, *, family: Sequence[str], say: Say, finish: Callable[[P
 
 
 def _download(package: str, family: Sequence[str], folder: Path, say: Say) -> None:
-    """Fetch the archives with lists and a cache of our own, because those of the machine belong to root."""
+    """Fetch the archives with our own package lists and cache, because the machine's belong to root."""
     (folder / "lists" / "partial").mkdir(parents=True)
     (folder / "archives" / "partial").mkdir(parents=True)
     (folder / "nothing-installed").touch()
@@ -116,7 +116,7 @@ def _would_install(apt: Sequence[str], package: str) -> set[str]:
 def _follow(
     command: Sequence[str], *, say: Say, label: str, env: dict[str, str] | None = None, folder: Path | None = None, must: bool = True
 ) -> None:
-    """Run a command that may take long, and say now and then what it does."""
+    """Run a slow command, and print its progress."""
     last, began, spoke = "", time.monotonic(), time.monotonic()
     with subprocess.Popen(
         command,
@@ -140,7 +140,7 @@ def _follow(
 
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Let other runs of the same user wait, so that each finds what the first one made."""
+    """Block other runs of the same user, so that they use the result of the first."""
     with (cache_folder() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

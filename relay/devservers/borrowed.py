@@ -1,4 +1,4 @@
-"""Servers that somebody else runs, lent by TEST_DATABASE_URL and TEST_AMQP_URL: everything happens in a place made for the run."""
+"""Existing servers, given by TEST_DATABASE_URL and TEST_AMQP_URL; each run uses its own new database and vhost."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from relay.errors import LocalServerError
 
 
 def database_at(url: str, name: str) -> str:
-    """Return the connection string of another database on the same server, a URL if it was one."""
+    """Return the connection string of another database on the same server; a URL stays a URL."""
     if "://" in url:
         return urllib.parse.urlsplit(url)._replace(path=f"/{name}").geturl()
     return conninfo.make_conninfo(url, dbname=name)
 
 
 class BorrowedPostgres:
-    """A database made on a lent server for the run, and dropped after it."""
+    """A database on an existing server, created for the run and dropped after it."""
 
     def __init__(self, url: str) -> None:
         self._lent = url
@@ -53,7 +53,7 @@ class BorrowedPostgres:
 
 
 class BorrowedRabbitMQ:
-    """A vhost made on a lent broker for the run, and removed after it; needs the broker's management API."""
+    """A vhost on an existing broker, created for the run and removed after it; needs the broker's management API."""
 
     def __init__(self, url: str) -> None:
         self._lent = urllib.parse.urlsplit(url)

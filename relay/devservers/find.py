@@ -1,4 +1,4 @@
-"""Where the programs of PostgreSQL and RabbitMQ are on this machine, or how they come to it."""
+"""Finds the programs of PostgreSQL and RabbitMQ on this machine, or installs them."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class Installation(NamedTuple):
         return self.scripts.parent.name.rpartition("-")[2]
 
     def command(self, script: str, *words: str) -> list[str]:
-        """The words that run one of the scripts."""
+        """The command for one of the scripts."""
         return self.inside([str(self.scripts / script), *words])
 
     def inside(self, command: list[str]) -> list[str]:
-        """The same command in its tree, without being root; /tmp, with every server's folder, is the machine's own."""
+        """The same command inside its tree, without root; /tmp, with every server's folder, is the machine's."""
         if self.root is None:
             return command
         within = [word.removeprefix(str(self.root)) or "/" for word in command]
@@ -92,7 +92,7 @@ def _postgres_in_wheels() -> list[Path]:
 
 
 def find_rabbitmq(*, say: Say | None = None) -> Installation:
-    """Return an installed RabbitMQ, else one that was fetched before, else fetch it: by apt-get as root, by unpacking otherwise.
+    """Return an installed RabbitMQ, else a fetched one, else fetch it: by apt-get as root, otherwise by unpacking.
 
     TEST_RABBITMQ_ROOT names a tree with another one, and then nothing else is looked for.
 
@@ -110,7 +110,7 @@ def find_rabbitmq(*, say: Say | None = None) -> Installation:
 
 
 def rabbitmq_in_tree(root: Path) -> Installation:
-    """Return the RabbitMQ of another Debian release, unpacked with everything that it needs.
+    """Return the RabbitMQ of another Debian release, unpacked with its dependencies.
 
     Raises:
         LocalServerError: the tree has none.
@@ -143,7 +143,7 @@ def _fetched_rabbitmq(say: Say) -> Installation:
 
 
 def _point_erlang_home(tree: Path, home: Path) -> None:
-    """Write the place of the tree into the scripts that start Erlang; Debian's ignore ERL_ROOTDIR."""
+    """Write the tree's path into the scripts that start Erlang; Debian's ignore ERL_ROOTDIR."""
     for script in (*tree.glob("usr/lib/erlang/bin/*"), *tree.glob("usr/lib/erlang/erts-*/bin/*")):
         if script.is_file() and script.read_bytes().startswith(b"#!"):
             script.write_bytes(script.read_bytes().replace(b"=/usr/lib/erlang", b"=" + bytes(home) + b"/usr/lib/erlang"))

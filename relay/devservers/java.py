@@ -1,4 +1,4 @@
-"""Which Java runs Spark on this machine: the user's own, else Debian's, installed or unpacked."""
+"""Finds a Java for Spark on this machine: the user's own, else Debian's, installed or unpacked."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from relay.devservers.process import Say
 from relay.errors import LocalServerError
 
 VERSIONS = (21, 17)
-"""What Spark 4.3 runs on, the better one first."""
+"""Java versions for Spark 4.3, the preferred one first."""
 _MISSING = "Java 17 or 21 was not found and cannot be fetched ({reason}); type: sudo apt-get install -y openjdk-17-jre-headless"
 
 
 def find_java(*, say: Say | None = None) -> Path:
-    """Return the home of a Java that Spark runs on: JAVA_HOME, PATH, an installed one, a fetched one; else fetch it.
+    """Return the home of a suitable Java: JAVA_HOME, PATH, an installed one, a fetched one; else fetch it.
 
     Raises:
         LocalServerError: there is none and it cannot be fetched; the message is the line to type.
@@ -29,7 +29,7 @@ def find_java(*, say: Say | None = None) -> Path:
         return found
     if not shutil.which("apt-get") or not shutil.which("dpkg"):
         raise LocalServerError(_MISSING.format(reason="there is no apt-get here"))
-    return _fetched(tell)
+    return _fetch_first(tell)
 
 
 def version_of(home: Path) -> int | None:
@@ -62,7 +62,7 @@ def _packages() -> list[str]:
     return [f"openjdk-{version}-jre-headless" for version in VERSIONS]
 
 
-def _fetched(say: Say) -> Path:
+def _fetch_first(say: Say) -> Path:
     failed: list[str] = []
     for package in _packages():
         try:
@@ -84,7 +84,7 @@ def _fetch(package: str, say: Say) -> None:
 
 
 def _point_settings_home(tree: Path, home: Path) -> None:
-    """Turn the links into /etc, where an unpacked Java has nothing, to the place that the tree will have."""
+    """Redirect links into /etc to the future path of the tree: an unpacked Java has no files in /etc."""
     for link in tree.glob("usr/lib/jvm/java-*/**/*"):
         if link.is_symlink() and str(link.readlink()).startswith("/etc/"):
             target = home / str(link.readlink()).lstrip("/")

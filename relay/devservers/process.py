@@ -1,4 +1,4 @@
-"""What a private server stands on: a folder, free ports, and processes that end with this one, whatever ends it."""
+"""The base of private servers: a folder, free ports, and processes that always end with this one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from typing import Self
 from relay.errors import LocalServerError
 
 Say = Callable[[str], None]
-"""Takes one line for the person who waits."""
+"""Takes one line of progress."""
 
 LOOPBACK = "127.0.0.1"
 
 _STEP = 0.02
-"""Seconds between two looks at a process that starts or ends."""
+"""Seconds between two polls of a process that starts or ends."""
 
 # Sleeps until the pipe closes, which the kernel does for a process that was killed as well; the servers are in sessions of their
 # own, so that no Ctrl-C reaches them before their owner has ended them in order.
@@ -43,10 +43,10 @@ rm -rf "$folder" || { sleep 1; rm -rf "$folder"; }
 
 
 class Keeper:
-    """A private folder, and a guard that ends the processes in it and removes it when this process is gone."""
+    """A private folder, and a guard that ends its processes and removes it when this process has ended."""
 
     def __init__(self, prefix: str) -> None:
-        # A socket's path may have 107 bytes, so never below a deep TMPDIR.
+        # A socket's path has at most 107 bytes, so never use a deep TMPDIR.
         self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp" if os.access("/tmp", os.W_OK) else None))  # noqa: S108
         (self.folder / "wards").mkdir()
         self._guard = subprocess.Popen(
@@ -58,7 +58,7 @@ class Keeper:
         )
 
     def spawn(self, name: str, command: Sequence[str], env: Mapping[str, str], *, end_by: str) -> subprocess.Popen[bytes]:
-        """Start a server in a session of its own, its output in the file `name`.out; the guard ends it by the signal `end_by`.
+        """Start a server in its own session, with output in the file `name`.out; the guard ends it by the signal `end_by`.
 
         `end_by` is a signal's name without SIG; KILL goes to the whole process group.
         """
@@ -77,7 +77,7 @@ class Keeper:
         return process
 
     def forget(self, name: str) -> None:
-        """The process of that name has ended."""
+        """Whether the process of this name has ended."""
         (self.folder / "wards" / name).unlink(missing_ok=True)
 
     def output(self, name: str) -> str:
@@ -86,7 +86,7 @@ class Keeper:
         return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
     def close(self) -> None:
-        """End what is left, and remove the folder; legal twice."""
+        """End remaining processes, and remove the folder; may be repeated."""
         if self._guard.stdin is not None and not self._guard.stdin.closed:
             self._guard.stdin.close()
         self._guard.wait()
@@ -115,7 +115,7 @@ class Server(ABC):
         return self._made().folder
 
     def start(self) -> None:
-        """Start the server, and return when it answers; nothing happens if it runs.
+        """Start the server, and return when it answers; does nothing if it runs.
 
         Raises:
             LocalServerError: it does not start; the message ends with the server's own words.
@@ -124,7 +124,7 @@ class Server(ABC):
             self._launch(self._made())
 
     def stop(self) -> None:
-        """Shut the server down in order; its data and its ports stay for the next `start`."""
+        """Shut the server down cleanly; its data and ports stay for the next `start`."""
         self._end(self._stop_by)
 
     def restart(self) -> None:
@@ -133,21 +133,21 @@ class Server(ABC):
         self.start()
 
     def crash(self) -> None:
-        """Kill the server with all its processes at one blow."""
+        """Kill all processes of the server at once."""
         kill_family(self._running())
         self._forget()
 
     def freeze(self) -> None:
-        """Stop every process of the server from running: it hangs, its connections stay."""
+        """Stop every process of the server (SIGSTOP): it hangs, but its connections stay open."""
         send(family(self._running().pid), signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen server go on."""
+        """Resume a frozen server."""
         if self._process is not None and self._process.poll() is None:
             send(family(self._process.pid), signal.SIGCONT)
 
     def close(self) -> None:
-        """End the server and remove everything of it; legal twice."""
+        """End the server and remove its files; may be repeated."""
         if self._keeper is None:
             return
         try:
@@ -169,7 +169,7 @@ class Server(ABC):
 
     @abstractmethod
     def _prepare(self, keeper: Keeper) -> None:
-        """Put into a new folder what the server needs before its first start."""
+        """Prepare a new folder for the first start."""
 
     @abstractmethod
     def _launch(self, keeper: Keeper) -> None:
@@ -177,7 +177,7 @@ class Server(ABC):
 
     @abstractmethod
     def _end_for_good(self) -> None:
-        """End every process; nothing of the data will be needed."""
+        """End every process; the data are not needed any more."""
 
     def _made(self) -> Keeper:
         if self._keeper is None:
@@ -205,7 +205,7 @@ class Server(ABC):
 
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct free loopback ports below the range from which outgoing connections take theirs.
+    """Return distinct free loopback ports below the range of outgoing connections.
 
     A client that keeps connecting to a stopped server can be given the server's own port, and then holds it against the server.
     """
@@ -231,13 +231,13 @@ def _is_free(port: int) -> bool:
 
 
 def plain_environment(home: Path, *, first_in_path: Sequence[Path] = ()) -> dict[str, str]:
-    """Return an environment that holds nothing of the user's but PATH."""
+    """Return an environment with only PATH from the user's."""
     path = [*map(str, first_in_path), os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
     return {"HOME": str(home), "PATH": os.pathsep.join(path), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
 def poll(condition: Callable[[], bool], *, seconds: float) -> bool:
-    """Look until the condition holds or the time is over; return whether it holds."""
+    """Poll until the condition holds or the time is over; return whether it holds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -247,7 +247,7 @@ def poll(condition: Callable[[], bool], *, seconds: float) -> bool:
 
 
 def send(pids: Sequence[int], number: signal.Signals) -> None:
-    """Signal these processes; those that have ended already do not matter."""
+    """Signal these processes; ignore ended ones."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -256,7 +256,7 @@ def send(pids: Sequence[int], number: signal.Signals) -> None:
 
 
 def family(root: int) -> list[int]:
-    """Return the process and all its descendants that live, the eldest first."""
+    """Return the process and all its living descendants, the oldest first."""
     children: dict[int, list[int]] = {}
     for pid, parent in _living():
         children.setdefault(parent, []).append(pid)
@@ -267,10 +267,10 @@ def family(root: int) -> list[int]:
 
 
 def _living() -> Iterator[tuple[int, int]]:
-    """Every process and its parent, without those that only wait to be reaped."""
+    """Every process and its parent, without zombies."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # The name in parentheses may hold blanks and parentheses itself.
+            # The name in parentheses may contain blanks and parentheses.
             state, parent = stat.read_text().rpartition(")")[2].split()[:2]
         except (FileNotFoundError, ProcessLookupError):
             continue
@@ -279,7 +279,7 @@ def _living() -> Iterator[tuple[int, int]]:
 
 
 def kill_family(process: subprocess.Popen[bytes]) -> None:
-    """Kill a server with all its children at one blow, as a power cut would, and wait until they are gone."""
+    """Kill a server with all its children at once, like a power cut, and wait until they have ended."""
     if process.poll() is not None:
         return
     send([process.pid], signal.SIGSTOP)  # so that it starts no more children while they are counted

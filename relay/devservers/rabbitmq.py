@@ -1,4 +1,4 @@
-"""A private RabbitMQ node, made from an installed server or from a fetched one."""
+"""A private RabbitMQ node, from an installed or fetched server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AMQP_HEADER = b"AMQP\x00\x00\x09\x01"
 
 
 class Certificates(NamedTuple):
-    """PEM files for a TLS listener: the server's certificate and key, and the authority that signed."""
+    """PEM files for a TLS listener: the server's certificate and key, and the signing authority."""
 
     certificate: Path
     key: Path
@@ -62,7 +62,7 @@ class RabbitMQ(Server):
         return int((self.folder / "pid").read_text())
 
     def ctl(self, *words: str) -> str:
-        """Run rabbitmqctl against this node, and return what it says.
+        """Run rabbitmqctl against this node, and return its output.
 
         Raises:
             LocalServerError: it failed; the message is what it said.
@@ -94,7 +94,7 @@ class RabbitMQ(Server):
         self._run_names(keeper)
 
     def _run_names(self, keeper: Keeper) -> None:
-        # The node would start epmd by itself, as a daemon that nobody ends.
+        # Otherwise the node starts epmd as a daemon that outlives it.
         command = ["epmd", "-port", str(self._names_port), "-address", LOOPBACK]
         self._names = keeper.spawn("epmd", self._found(command), self._environment(), end_by="KILL")
 
@@ -134,7 +134,7 @@ class RabbitMQ(Server):
         return done.stdout
 
     def _ready(self) -> bool:
-        """Look at every listener; RabbitMQ opens them one after the other."""
+        """Check every listener; RabbitMQ opens them one after the other."""
         further = [self.tls_port] if self._tls is not None else []
         if "rabbitmq_management" in self.plugins:
             further.append(self.management_port)

@@ -1,1 +1,1 @@
-"""A test double for applications: what a transaction enqueued, and the whole relay with a broker in memory. See docs/testing.md."""
+"""Test support for applications: asserts what a transaction enqueued, and runs the relay with an in-memory broker. See docs/testing.md."""

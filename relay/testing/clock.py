@@ -1,4 +1,4 @@
-"""Time in a test: it goes on at once, by having everything that waits come nearer; the database's own clock stays as it is."""
+"""Advances time in tests by moving every pending deadline earlier; the database clock is not changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SHIFTS: Final = ("shift_messages", "shift_keyed", "shift_dedup", "shift_schedul
 
 
 class Clock:
-    """Lets time go on for everything committed in the queue.
+    """Advances time for everything committed in the queue.
 
     Args:
         database: the test's own connection.
@@ -30,7 +30,7 @@ class Clock:
         self._passed = passed
 
     def advance(self, by: timedelta) -> None:
-        """Let time go on: what was to come due within `by` is due when this returns.
+        """Advance time: deadlines within `by` are due when this returns.
 
         That is `available_at` and `expires_at`, the waits of retries, locks that a killed relay left, keys that collect or are known, and
         ticks of schedules; relays sweep, tick and fold as they do in so much time. It moves what is committed, not what a transaction has
@@ -52,7 +52,7 @@ class Clock:
         self._passed()
 
     def advance_to_next(self) -> timedelta:
-        """Let time go on to the next moment at which anything comes due, and return how far that was.
+        """Advance time to the next deadline, and return by how much.
 
         Raises:
             AssertionError: nothing waits for a time.

@@ -1,4 +1,4 @@
-"""A test's own connection to its database: makes the schema, refuses a database that is somebody's, and reads and writes for the test."""
+"""A test's own connection: creates the schema, refuses a database that another program uses, and reads and writes for the test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOCK_SECONDS: Final = 5
 
 
 class TestDatabaseError(RelayError):
-    """The database cannot be used for tests; one sentence that says what to do."""
+    """The database cannot be used for tests; the message says what to do."""
 
     __test__ = False
 
@@ -35,7 +35,7 @@ class OutboxDatabase:
         self._connection: psycopg.Connection[Any] | None = None
 
     def prepare(self) -> None:
-        """Make the schema where there is none, and mark the database as one for tests.
+        """Create the schema if it is missing, and mark the database as a test database.
 
         A relay with a broker in memory sends to nobody what it finds, so a database that somebody uses is refused.
 
@@ -44,7 +44,7 @@ class OutboxDatabase:
         """
         places = {name: f"{identifier(self.schema)}.{table}" for name, table in _PLACES.items()}
         standing = self.row("read_standing", places)[0]
-        # A mark stays also where a test database became somebody's.
+        # A marked test database may have been put to real use later.
         if standing == "marked" and (other := self.row("read_other")[0]):
             raise TestDatabaseError(
                 f"The relay {other!r} runs on the queue in the schema {self.schema!r} of this database: stop it, or name a database "
@@ -59,13 +59,13 @@ class OutboxDatabase:
                 "queue_message_archive and queue_message_relay if it is one."
             )
         if standing != "unknown":
-            # A marked one may have been made by an older version of this program.
+            # A marked database may be from an older version of this program.
             migrate(self.url, schema=self.schema)
         self.run("create_reader", "grant_reader")
         _UP_TO_DATE.add((self.url, self.schema))
 
     def clear(self) -> None:
-        """Begin anew: no message, none archived, no relay; settings, schedules and contracts stay.
+        """Delete messages, archive and relays; settings, schedules and contracts stay.
 
         Raises:
             TestDatabaseError: another connection holds rows of it.
@@ -83,7 +83,7 @@ class OutboxDatabase:
             return cursor.execute(statement(name, self.schema), values or {}).fetchall()
 
     def run(self, *names: str, values: Mapping[str, Any] | None = None, settings: Mapping[str, str] | None = None) -> None:
-        """Run statements in one transaction that waits for nobody's locks for long.
+        """Run statements in one transaction with a short lock timeout.
 
         Raises:
             TestDatabaseError: another connection holds rows of it.
@@ -122,4 +122,4 @@ class OutboxDatabase:
 
 _PLACES: Final = {"queue": "queue_message", "mark": "queue_message_testing()"}
 _UP_TO_DATE: Final[set[tuple[str, str]]] = set()
-"""Test databases that this process has brought up to date."""
+"""Test databases that this process has migrated."""

@@ -1,4 +1,4 @@
-"""Reads one text on whatever connection an application has, in its transaction; imports no driver that is not there already."""
+"""Reads one text on an application's connection of any driver, in its transaction; imports no driver itself."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ async def read_async(connection: Any, name: str, schema: str) -> str:
 
 
 def _library(connection: Any) -> str:
-    """Which library a connection is of: also one that an application has derived from it."""
+    """The library of a connection; works for derived classes too."""
     modules = [f"{one.__module__}." for one in type(connection).__mro__]
     return next((name for module in modules for name in _LIBRARIES if module.startswith(f"{name}.")), "")

@@ -1,4 +1,4 @@
-"""Whether what is there is what was expected: of an object, its named keys, all the way down. Pure."""
+"""Compares a value with an expected one; of objects only the expected keys, recursively. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def difference(expected: Any, there: Any, place: str) -> str | None:
-    """The first difference as a phrase, or None. Further keys of a mapping do not count, further items of a list do."""
+    """The first difference as a phrase, or None. Further keys of a mapping are ignored, further items of a list are not."""
     if isinstance(expected, Mapping) and isinstance(there, Mapping):
         found = (_within(name, value, there, f"{place}[{name!r}]") for name, value in expected.items())
         return next((one for one in found if one is not None), None)
@@ -16,7 +16,7 @@ def difference(expected: Any, there: Any, place: str) -> str | None:
             return f"{place}: {len(there)} items are there, {len(expected)} were expected."
         found_in = (difference(value, there[at], f"{place}[{at}]") for at, value in enumerate(expected))
         return next((one for one in found_in if one is not None), None)
-    # JSON knows true from 1, as Python does not.
+    # In JSON true and 1 differ, in Python they are equal.
     mixed = isinstance(expected, int) and isinstance(there, int) and isinstance(expected, bool) != isinstance(there, bool)
     if expected == there and not mixed:
         return None

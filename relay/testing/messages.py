@@ -1,4 +1,4 @@
-"""Messages as a test sees them: what waits, what was settled, and sentences for what is missing. No I/O."""
+"""Messages for tests: waiting and settled ones, and assertions with messages. No I/O."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from uuid import UUID
 from relay.testing.matching import difference
 
 _SHOWN: Final = 20
-"""Messages in a sentence at the most."""
+"""Messages listed in a failure at most."""
 _LONGEST: Final = 200
-"""Characters of one of them."""
+"""Characters of one listed message."""
 
 
 class Expected(TypedDict, total=False):
-    """What a message must be; what is left out may be anything, and so may further keys of content, headers and options."""
+    """Expected fields of a message; other fields, and further keys of content, headers and options, are ignored."""
 
     exchange: str
     routing_key: str
@@ -39,7 +39,7 @@ class Expected(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Queued:
-    """A message that waits for the relay; the fields are those of `relay.client.Message`."""
+    """A waiting message; the fields are those of `relay.client.Message`."""
 
     id: UUID
     exchange: str
@@ -60,7 +60,7 @@ class Queued:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """One of the rows that the database hands over as JSON."""
+        """The message of a JSON row."""
         moments = {name: datetime.fromisoformat(row[name]) if row[name] else None for name in ("available_at", "expires_at", "created_at")}
         body = None if row["body"] is None else base64.b64decode(row["body"])
         read = {"content": json.loads(row["content"]), "options": json.loads(row["options"]), "body": body, "id": UUID(row["id"])}
@@ -68,7 +68,7 @@ class Queued:
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """Those of the options; the relay adds its own when it publishes."""
+        """The headers of the options; the relay adds its own when it publishes."""
         return self.options.get("headers") or {}
 
     def __str__(self) -> str:
@@ -84,7 +84,7 @@ _MORE: Final = ("options", "ordering_key", "bundle_key", "coalesce_key", "availa
 
 @dataclass(frozen=True, slots=True)
 class ArchivedMessage:
-    """A settled message, as the archive has it."""
+    """A settled message in the archive."""
 
     id: UUID
     exchange: str
@@ -103,7 +103,7 @@ class ArchivedMessage:
 
 
 class Messages(Sequence[Queued]):
-    """Messages in order, and what a test asserts of them.
+    """Messages in order, with assertions.
 
     Args:
         messages: in order.
@@ -129,7 +129,7 @@ class Messages(Sequence[Queued]):
         return len(self._messages)
 
     def __eq__(self, other: object) -> bool:
-        """As a list is: so that `[] == outbox.waiting()` says what it means."""
+        """Compare as a list, so that `[] == outbox.waiting()` works."""
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
@@ -139,7 +139,7 @@ class Messages(Sequence[Queued]):
         return f"[{', '.join(map(str, self))}]"
 
     def matching(self, **expected: Unpack[Expected]) -> list[Queued]:
-        """Those that are as expected.
+        """The messages that match.
 
         Raises:
             TypeError: a message has no such field.
@@ -149,7 +149,7 @@ class Messages(Sequence[Queued]):
         return [message for message in self if _differs(message, expected) is None]
 
     def assert_has(self, **expected: Unpack[Expected]) -> Queued:
-        """The first message that is as expected.
+        """The first message that matches.
 
         Raises:
             AssertionError: there is none; says how the closest one differs, and lists all.
@@ -160,7 +160,7 @@ class Messages(Sequence[Queued]):
         raise AssertionError("\n".join([f"No message has {_said(expected)}.", *self._closest(expected), self.listed()]))
 
     def assert_lacks(self, **expected: Unpack[Expected]) -> None:
-        """No message is as expected; without anything expected, there is no message.
+        """Assert that no message matches; without expectations, that there is no message.
 
         Raises:
             AssertionError: there is one; lists all.
@@ -171,7 +171,7 @@ class Messages(Sequence[Queued]):
             raise AssertionError(f"{_counted(len(found))}{said} where none was expected.\n{self.listed()}")
 
     def _closest(self, expected: Expected) -> list[str]:
-        """How the message differs that fits in most of what is expected."""
+        """How the closest message differs."""
         if not self:
             return []
 
@@ -182,7 +182,7 @@ class Messages(Sequence[Queued]):
         return [f"The closest one differs in {_differs(closest, expected)}"]
 
     def listed(self) -> str:
-        """All of them, one a line, for a sentence."""
+        """All messages, one a line, for a failure."""
         if not self:
             return f"{self._title}: nothing. {self._hint}"
         more = [f"  and {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []

@@ -1,4 +1,4 @@
-"""An application's outbox in its tests: what a transaction enqueued, what waits, what became of it, and a relay that moves it."""
+"""An application's outbox in its tests: enqueued, waiting and settled messages, and a relay that sends them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HINT: Final = "Is it the connection that the application writes on, before its 
 
 
 class Outbox:
-    """The outbox of the application under test; made by the fixture `outbox`, or with `with` where there is no pytest.
+    """The outbox of the application under test; from the fixture `outbox`, or by `with` without pytest.
 
     Args:
         url: of the test database, for the owner of the schema.
@@ -44,7 +44,7 @@ class Outbox:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close the connection; what is in the tables stays to be looked at until the next test."""
+        """Close the connection; the rows stay for inspection until the next test."""
         self._database.close()
 
     @property
@@ -53,7 +53,7 @@ class Outbox:
         return self._database.schema
 
     def enqueued(self, connection: Any) -> Messages:
-        """What the transaction that is open on a connection has enqueued, in the order of its INSERTs.
+        """The messages that a connection's open transaction has enqueued, in the order of its INSERTs.
 
         Args:
             connection: a connection, cursor or session of psycopg, SQLAlchemy or Django, on which the application has written.
@@ -65,7 +65,7 @@ class Outbox:
         return _here(await read_async(connection, "read_enqueued", self.schema))
 
     def assert_enqueued(self, connection: Any, **expected: Unpack[Expected]) -> Queued:
-        """The first message of the open transaction that is as expected; see `Messages.assert_has`.
+        """The first matching message of the open transaction; see `Messages.assert_has`.
 
         Raises:
             AssertionError: there is none; says how the closest one differs, and lists all.
@@ -74,7 +74,7 @@ class Outbox:
         return self.enqueued(connection).assert_has(**expected)
 
     def assert_not_enqueued(self, connection: Any, **expected: Unpack[Expected]) -> None:
-        """The open transaction has enqueued nothing that is as described, or nothing at all.
+        """Assert that the open transaction has enqueued no matching message, or none at all.
 
         Raises:
             AssertionError: it has; lists all.
@@ -93,17 +93,17 @@ class Outbox:
         (await self.enqueued_async(connection)).assert_lacks(**expected)
 
     def waiting(self) -> Messages:
-        """What is committed and not settled, in the order in which it was enqueued."""
+        """Committed messages that are not settled, in the order of their INSERTs."""
         rows = json.loads(self._database.row("read_waiting")[0])
         return Messages(map(Queued.of, rows), title="Committed and waiting", hint="Has the application committed?")
 
     def archive(self, message: UUID | str) -> ArchivedMessage | None:
-        """What became of a message; None while nothing has."""
+        """The archived message; None while it is not settled."""
         found = self._database.rows("read_archived", {"id": str(message)})
         return _archived(found[0]) if found else None
 
     def clear(self) -> None:
-        """Begin anew: no message and no archive. The fixture does so before each test.
+        """Empty queue and archive. The fixture does so before each test.
 
         Raises:
             TestDatabaseError: another connection holds rows of the queue.
@@ -111,7 +111,7 @@ class Outbox:
         self._database.clear()
 
     def relay(self, *, start_seconds: float = START_SECONDS) -> RelayInTest:
-        """The relay, with a broker in memory: `with outbox.relay() as broker:`, or `async with`; it gets so many seconds to start."""
+        """The relay with an in-memory broker: `with outbox.relay() as broker:`, or `async with`; `seconds` limits its start."""
         return RelayInTest(self._database, waiting=self.waiting, running=self._running, start_seconds=start_seconds)
 
     def _ids(self) -> list[int]:

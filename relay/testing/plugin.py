@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures by which an application tests what it puts into its outbox. Loads nothing until one is asked for."""
+"""The pytest plugin: fixtures with which an application tests its outbox. Loads other modules only when a fixture is used."""
 
 from __future__ import annotations
 

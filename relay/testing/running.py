@@ -44,7 +44,7 @@ class Run:
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._troubles: list[str] = []
         # Whoever runs it waits no longer than it likes, so nothing is abandoned.
-        self._relay = compose(self._settings, self._heard, lambda _: None)
+        self._relay = compose(self._settings, self._on_event, lambda _: None)
         self._task: asyncio.Task[None] | None = None
         self._database: psycopg.AsyncConnection[Any] | None = None
         self.relay_id = 0
@@ -154,7 +154,7 @@ class Run:
             self._task.result()
             raise AssertionError(f"The relay has ended.{self._trouble()}")
 
-    def _heard(self, event: events.Event) -> None:
+    def _on_event(self, event: events.Event) -> None:
         self._changed.set()
         if isinstance(event, events.Started) and not self._started.done():
             self._started.set_result(event.relay_id)

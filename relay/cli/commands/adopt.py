@@ -85,9 +85,7 @@ def take(
     *,
     leased: Annotated[
         bool,
-        typer.Option(
-            "--leased", help="Also rows that the old relay has claimed, once it has ended; rows that it had sent are sent again."
-        ),
+        typer.Option("--leased", help="Also rows that the old relay has claimed, once it has ended; rows that it had sent are sent again."),
     ] = False,
     failed: Annotated[bool, typer.Option("--failed", help="Also what the old relay has given up.")] = False,
 ) -> None:

@@ -57,9 +57,9 @@ class DeadFilter:
 class WatchActions:
     """What is done with each, and for how long."""
 
-    log: Annotated[
-        bool, typer.Option("--log", help="Print a line for each message, next to other handlers; alone it is the default.")
-    ] = False
+    log: Annotated[bool, typer.Option("--log", help="Print a line for each message, next to other handlers; alone it is the default.")] = (
+        False
+    )
     command: Annotated[
         str | None,
         typer.Option(help="Run it for each, the message as JSON on its standard input; exit 0 means handled, else it is tried again."),

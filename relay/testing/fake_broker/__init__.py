@@ -1,1 +1,1 @@
-"""An AMQP broker in memory."""
+"""An in-memory AMQP broker."""

@@ -1,4 +1,4 @@
-"""A RabbitMQ in memory, as a test has it: declare what there is, see what arrived, and have it fail."""
+"""The in-memory broker for tests: declare exchanges and queues, read messages, and inject faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Loop:
-    """An event loop in a thread of its own, so that a test may block, or have a loop itself."""
+    """An event loop in its own thread, so that a test may block or run its own loop."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -26,11 +26,11 @@ class Loop:
         self._up.wait()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run to the end and return the result; blocks the thread that calls."""
+        """Run to the end and return the result; blocks the calling thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._runner.get_loop()).result()
 
     async def arun(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """As `run`, for a caller on another loop, which goes on meanwhile."""
+        """As `run`, for a caller on another loop, which is not blocked."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._runner.get_loop()))
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where it listens, as an AMQP URL."""
+        """The broker's AMQP URL."""
         return f"amqp://guest:guest@127.0.0.1:{self._server.port}/"
 
     def declare_exchange(self, name: str, kind: Kind = "topic", *, internal: bool = False) -> None:
@@ -84,11 +84,11 @@ class Broker:
         self._do(lambda: self._server.topology.declare_exchange(name, kind, internal=internal))
 
     def delete_exchange(self, name: str) -> None:
-        """Take an exchange away, with its bindings."""
+        """Delete an exchange, with its bindings."""
         self._do(lambda: self._server.topology.exchanges.pop(name, None))
 
     def declare_queue(self, name: str, *, max_length: int | None = None) -> None:
-        """Declare a queue, which the default exchange routes to by its name; one that is full refuses (nack).
+        """Declare a queue; the default exchange routes to it by name. A full queue refuses messages (nack).
 
         Raises:
             TopologyError: there is another one of that name.
@@ -116,7 +116,7 @@ class Broker:
         self._do(bind)
 
     def queue(self, name: str) -> list[Delivered]:
-        """What a queue holds, oldest first, as a consumer would get it.
+        """The messages of a queue, oldest first, as a consumer would receive them.
 
         Raises:
             TopologyError: no such queue was declared.
@@ -124,7 +124,7 @@ class Broker:
         return self._do(lambda: list(self._server.topology.queue(name).messages))
 
     def purge(self, name: str) -> list[Delivered]:
-        """Take everything off a queue, as a consumer does that acknowledges; return it.
+        """Consume and acknowledge all messages of a queue; return them.
 
         Raises:
             TopologyError: no such queue was declared.
@@ -142,20 +142,20 @@ class Broker:
         self._do(lambda: self._server.faults.nacks.update({exchange: times}))
 
     def forbid(self, exchange: str, *, forbidden: bool = True) -> None:
-        """Let nobody write to an exchange (403), or everybody again."""
+        """Deny writes to an exchange (403), or allow them again."""
         change = self._server.faults.forbidden.add if forbidden else self._server.faults.forbidden.discard
         self._do(lambda: change(exchange))
 
     def silence(self, exchange: str) -> None:
-        """Take messages of an exchange and confirm none, until `answer`."""
+        """Accept messages of an exchange without confirms, until `answer`."""
         self._do(lambda: self._server.hush(exchange, silent=True))
 
     def answer(self, exchange: str) -> None:
-        """Confirm again, and what was held back."""
+        """Resume confirms, and confirm the withheld messages."""
         self._do(lambda: self._server.hush(exchange, silent=False))
 
     def block(self) -> None:
-        """Raise a resource alarm: who publishes is told, and nothing is taken until `unblock`."""
+        """Raise a resource alarm: publishing clients are notified, and no message is accepted until `unblock`."""
         self._do(lambda: self._server.block(blocked=True))
 
     def unblock(self) -> None:
@@ -167,7 +167,7 @@ class Broker:
         self._do(self._server.drop)
 
     def down(self) -> None:
-        """Cut every connection and let nobody in, until `up`. What queues hold stays."""
+        """Cut every connection and accept none, until `up`. Queues keep their messages."""
 
         def down() -> None:
             self._server.down = True
@@ -176,7 +176,7 @@ class Broker:
         self._do(down)
 
     def up(self) -> None:
-        """Let everybody in again."""
+        """Accept connections again."""
         self._do(lambda: setattr(self._server, "down", False))
 
     def _do(self, what: Callable[[], T]) -> T:

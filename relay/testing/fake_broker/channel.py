@@ -1,4 +1,4 @@
-"""One channel of the broker in memory: takes messages from frames and answers each as RabbitMQ would. No I/O."""
+"""One channel of the in-memory broker: reads messages from frames and answers as RabbitMQ does. No I/O."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pamqp import base, commands, header
 
 from relay.testing.fake_broker.topology import Delivered, Queue, Topology
 
-LARGEST: Final = 16 << 20
-"""Bytes of a message that RabbitMQ 4 takes by itself."""
+MAX_MESSAGE: Final = 16 << 20
+"""RabbitMQ 4's default limit of a message, in bytes."""
 _PROPERTIES: Final = tuple(name for name in Delivered.__dataclass_fields__ if name not in {"exchange", "routing_key", "body", "headers"})
 Answer = Callable[[base.Frame], None]
 
@@ -27,13 +27,13 @@ class ChannelRefusal(Exception):  # noqa: N818 - the broker's word, not an error
 
 @dataclass(slots=True)
 class Faults:
-    """What a test has the broker do amiss, by exchange."""
+    """Faults that a test has set, by exchange."""
 
     nacks: dict[str, int | None] = field(default_factory=dict)
-    """How many messages more are nacked; None for all."""
+    """How many further messages are nacked; None for all."""
     forbidden: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
-    """Whose messages are taken and not confirmed."""
+    """Exchanges whose messages are accepted and not confirmed."""
 
     def nacked(self, exchange: str) -> bool:
         """Whether the next message is nacked; counts it."""
@@ -45,17 +45,17 @@ class Faults:
 
 @dataclass(slots=True)
 class Incoming:
-    """A message while its frames come in."""
+    """A message whose frames are arriving."""
 
     method: commands.Basic.Publish
     raw: list[bytes] = field(default_factory=list)
-    """Header and body as they came, for a return."""
+    """Header and body as received, for a return."""
     head: header.ContentHeader | None = None
     body: bytearray = field(default_factory=bytearray)
 
     @property
     def whole(self) -> bool:
-        """Nothing is missing."""
+        """Whether the body is complete."""
         return self.head is not None and len(self.body) >= self.head.body_size
 
 
@@ -76,7 +76,7 @@ class Channel:
     ) -> None:
         self.number = number
         self.dying = False
-        """Closed by the broker: everything but the answer to that is ignored."""
+        """Closed by the broker: every frame but the close-ok is ignored."""
         self._user = user
         self._topology = topology
         self._faults = faults
@@ -85,11 +85,11 @@ class Channel:
         self._confirms = False
         self._tag = 0
         self._unheard: dict[int, str] = {}
-        """Tags that were not confirmed, and their exchanges."""
+        """Unconfirmed tags, and their exchanges."""
         self._incoming: Incoming | None = None
 
     def method(self, method: base.Frame) -> None:
-        """Carry out what the client asks for."""
+        """Handle a method of the client."""
         if isinstance(method, commands.Basic.Publish):
             self._incoming = Incoming(method)
         elif isinstance(method, commands.Confirm.Select):
@@ -102,7 +102,7 @@ class Channel:
             self.close(540, f"NOT_IMPLEMENTED - the broker in memory has no {method.name}", method)
 
     def content(self, frame: header.ContentHeader | bytes, raw: bytes) -> None:
-        """Take a header or a part of the body."""
+        """Add a header or a part of the body."""
         incoming = self._incoming
         if incoming is None:
             return
@@ -116,7 +116,7 @@ class Channel:
             self._published(incoming)
 
     def heard(self, exchange: str) -> None:
-        """Confirm what was held back of an exchange."""
+        """Confirm the withheld messages of an exchange."""
         for tag in [tag for tag, name in self._unheard.items() if name == exchange]:
             del self._unheard[tag]
             self._answer(commands.Basic.Ack(tag))
@@ -145,7 +145,7 @@ class Channel:
         refused = self._faults.nacked(exchange)
         if not refused:
             kept = _without_bcc(message)
-            # Each of them takes it or not, whatever another one does.
+            # Each queue accepts or refuses it independently.
             refused = [queue.take(kept) for queue in queues].count(False) > 0
         self._confirm(exchange, refused=refused)
 
@@ -158,10 +158,10 @@ class Channel:
             self._answer(commands.Basic.Nack(self._tag, requeue=False) if refused else commands.Basic.Ack(self._tag))
 
     def _check(self, message: Delivered, user: str | None) -> None:
-        """In the order in which RabbitMQ does."""
+        """Check in RabbitMQ's order."""
         name = message.exchange
-        if len(message.body) > LARGEST:
-            text = f"PRECONDITION_FAILED - message size {len(message.body)} is larger than configured max size {LARGEST}"
+        if len(message.body) > MAX_MESSAGE:
+            text = f"PRECONDITION_FAILED - message size {len(message.body)} is larger than configured max size {MAX_MESSAGE}"
             raise ChannelRefusal(406, text)
         if name in self._faults.forbidden:
             raise ChannelRefusal(403, f"ACCESS_REFUSED - write access to exchange '{name}' in vhost '/' refused for user '{self._user}'")
@@ -174,7 +174,7 @@ class Channel:
             raise ChannelRefusal(406, text)
 
     def _route(self, message: Delivered) -> list[Queue]:
-        """By the routing key and those of CC and BCC."""
+        """Route by the routing key and the keys in CC and BCC."""
         keys = [message.routing_key]
         for name in ("CC", "BCC"):
             more = message.headers.get(name, [])
@@ -193,7 +193,7 @@ def _delivered(incoming: Incoming) -> Delivered:
 
 
 def _without_bcc(message: Delivered) -> Delivered:
-    """As consumers see it."""
+    """The message as consumers see it."""
     if "BCC" not in message.headers:
         return message
     fields = {name: getattr(message, name) for name in ("exchange", "routing_key", "body", *_PROPERTIES)}

@@ -1,4 +1,4 @@
-"""The broker in memory on a loopback port: what logs in there speaks AMQP 0-9-1, as it would to RabbitMQ."""
+"""The in-memory broker on a loopback port: speaks AMQP 0-9-1 as RabbitMQ does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CONTENT: Final = (2, 3)
 
 
 class BrokerPort:
-    """What every connection shares, and the port that they come in by."""
+    """The state shared by all connections, and the listening port."""
 
     def __init__(self) -> None:
         self.topology = Topology()
@@ -40,26 +40,26 @@ class BrokerPort:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def aclose(self) -> None:
-        """End every connection and listen no more."""
+        """End every connection and stop listening."""
         self.drop()
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
 
     def drop(self) -> None:
-        """End every connection without a word."""
+        """Drop every connection without a close frame."""
         for connection in list(self.connections):
             connection.abort()
 
     def block(self, *, blocked: bool) -> None:
-        """Raise a resource alarm, or end it: who publishes is told, and nothing of it is read meanwhile."""
+        """Raise or end a resource alarm: publishing clients are notified, and not read meanwhile."""
         self.blocked = blocked
         if not blocked:
             for connection in list(self.connections):
                 connection.unblock()
 
     def hush(self, exchange: str, *, silent: bool) -> None:
-        """Confirm nothing of an exchange, or again, with what was held back."""
+        """Stop confirming messages of an exchange, or resume and confirm the withheld ones."""
         if silent:
             self.faults.silent.add(exchange)
             return
@@ -70,7 +70,7 @@ class BrokerPort:
 
 
 class ServedConnection(asyncio.Protocol):
-    """One client's connection: cuts what comes in into frames and hands them to channels."""
+    """One client's connection: splits its bytes into frames and passes them to channels."""
 
     def __init__(self, broker: BrokerPort) -> None:
         self.channels: dict[int, Channel] = {}
@@ -83,7 +83,7 @@ class ServedConnection(asyncio.Protocol):
         self._beat: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a client, unless the broker is down."""
+        """Accept a client, unless the broker is down."""
         self._transport = cast("asyncio.Transport", transport)
         if self._broker.down:
             self._transport.abort()
@@ -97,7 +97,7 @@ class ServedConnection(asyncio.Protocol):
             self._beat.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Read what is whole, and no publish under an alarm."""
+        """Read complete frames, but no publish under an alarm."""
         self._buffer += data
         if not self._greeted:
             if len(self._buffer) < len(GREETING):
@@ -115,7 +115,7 @@ class ServedConnection(asyncio.Protocol):
             self._transport.abort()
 
     def unblock(self) -> None:
-        """The alarm is over: say so, and read what has come meanwhile."""
+        """The alarm is over: notify the client, and read the frames that arrived meanwhile."""
         if self._told_blocked:
             self._told_blocked = False
             self._say(0, commands.Connection.Unblocked())
@@ -133,7 +133,7 @@ class ServedConnection(asyncio.Protocol):
         self._buffer = self._buffer[at:]
 
     def _is_held(self, kind: int) -> bool:
-        """Whether it must wait for the end of an alarm; with the first message that must, the client is told."""
+        """Whether the frame must wait for the end of an alarm; the first such message notifies the client."""
         if self._broker.blocked and kind in _CONTENT and not self._told_blocked:
             self._told_blocked = True
             self._say(0, commands.Connection.Blocked(ALARM))

@@ -1,4 +1,4 @@
-"""Exchanges, queues and bindings of the broker in memory: where a message goes, by RabbitMQ's rules. No I/O."""
+"""Exchanges, queues and bindings of the in-memory broker: routes messages by RabbitMQ's rules. No I/O."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ PREDECLARED: Final[Mapping[str, Kind]] = {
     "amq.match": "headers",
     "amq.rabbitmq.trace": "topic",
 }
-"""Exchanges that every vhost has beside the default one."""
+"""Exchanges of every vhost, without the default one."""
 
 
 class TopologyError(ValueError):
-    """The test asks for what no broker would give it; one sentence."""
+    """The test asks for something that no broker does; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """One message in a queue, as a consumer gets it; the properties have the names that aio-pika and pika give them."""
+    """One message in a queue, as a consumer receives it; its properties are named as in aio-pika and pika."""
 
     exchange: str
     routing_key: str
@@ -58,14 +58,14 @@ class Delivered:
 
 @dataclass(slots=True)
 class Queue:
-    """What waits in one queue, oldest first."""
+    """The messages of one queue, oldest first."""
 
     name: str
     max_length: int | None = None
     messages: list[Delivered] = field(default_factory=list)
 
     def take(self, message: Delivered) -> bool:
-        """Keep a message; False where the queue is full and refuses it."""
+        """Add a message; False if the queue is full and refuses it."""
         if self.max_length is not None and len(self.messages) >= self.max_length:
             return False
         self.messages.append(message)
@@ -74,14 +74,14 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """One way from an exchange to a queue."""
+    """A binding from an exchange to a queue."""
 
     queue: str
     routing_key: str
     arguments: Mapping[str, Any]
 
     def fits(self, kind: Kind, routing_key: str, headers: Mapping[str, Any]) -> bool:
-        """Whether a message goes this way."""
+        """Whether a message matches this binding."""
         if kind == "topic":
             return topic_fits(self.routing_key.split("."), routing_key.split("."))
         if kind == "headers":
@@ -91,7 +91,7 @@ class Binding:
 
 @dataclass(slots=True)
 class Exchange:
-    """An exchange and what is bound to it."""
+    """An exchange and its bindings."""
 
     name: str
     kind: Kind
@@ -100,7 +100,7 @@ class Exchange:
 
 
 class Topology:
-    """Everything that was declared in one vhost."""
+    """All declarations of one vhost."""
 
     def __init__(self) -> None:
         self.exchanges = {name: Exchange(name, kind, internal=name == "amq.rabbitmq.trace") for name, kind in PREDECLARED.items()}
@@ -108,7 +108,7 @@ class Topology:
         self.queues: dict[str, Queue] = {}
 
     def declare_exchange(self, name: str, kind: Kind, *, internal: bool) -> None:
-        """Declare an exchange; again is legal, as another one is not.
+        """Declare an exchange; it may be repeated, but not with another type.
 
         Raises:
             TopologyError: there is one of that name that differs, or the type is none.
@@ -120,7 +120,7 @@ class Topology:
             raise TopologyError(f"The exchange {name!r} is there as {known.kind}: delete_exchange it first.")
 
     def declare_queue(self, name: str, *, max_length: int | None) -> Queue:
-        """Declare a queue, which the default exchange routes to by its name; again is legal.
+        """Declare a queue; the default exchange routes to it by name. It may be repeated.
 
         Raises:
             TopologyError: there is one of that name with another length.
@@ -131,7 +131,7 @@ class Topology:
         return known
 
     def bind(self, queue: str, exchange: str, routing_key: str, arguments: Mapping[str, Any]) -> None:
-        """Bind a queue to an exchange; again changes nothing.
+        """Bind a queue to an exchange; a repeated binding changes nothing.
 
         Raises:
             TopologyError: one of them is not there.
@@ -156,7 +156,7 @@ class Topology:
             raise TopologyError(f"There is no queue {name!r} (declared: {there}): declare_queue or bind it first.") from None
 
     def route(self, exchange: str, routing_keys: Sequence[str], headers: Mapping[str, Any]) -> list[Queue]:
-        """Queues that a message goes to, each once."""
+        """The queues of a message, each once."""
         if exchange == "":
             return [self.queues[key] for key in dict.fromkeys(routing_keys) if key in self.queues]
         target = self.exchanges[exchange]
@@ -165,7 +165,7 @@ class Topology:
 
 
 def topic_fits(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether words fit a pattern in which `*` stands for one word and `#` for any number of them."""
+    """Whether words match a pattern: `*` matches one word, `#` any number of words."""
     if not pattern:
         return not words
     if pattern[0] == "#":
@@ -174,7 +174,7 @@ def topic_fits(pattern: Sequence[str], words: Sequence[str]) -> bool:
 
 
 def headers_fit(wanted: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
-    """Whether headers fit a binding's arguments; `x-match` says whether all or any of them must."""
+    """Whether headers match a binding's arguments: all or any of them, by `x-match`."""
     match = wanted.get("x-match", "all")
     with_x = match.endswith("-with-x")
     names = [name for name in wanted if name != "x-match" and (with_x or not name.startswith("x-"))]
