@@ -34,6 +34,15 @@ class Metrics:
         self._state = _RelayState()
         registry.register(self._state)
         ProcessCollector(registry=registry)
+        self._add_messages(registry)
+        self._add_connections(registry)
+        self._add_outcomes(registry)
+        self._codes = _LabelValues()
+        self._exchanges = _LabelValues()
+        self._handlers_by_kind = {**self._message_handlers(), **self._connection_handlers()}
+        self._begin_at_zero()
+
+    def _add_messages(self, registry: CollectorRegistry) -> None:
         self._info = Gauge("relay_info", "The relay, always 1.", ["name", "schema", "version"], registry=registry)
         self._messages = Counter(
             "relay_messages", "Settled messages by result; also retry, released, kept, lost.", ["result"], registry=registry
@@ -43,11 +52,15 @@ class Metrics:
         self._claim = Histogram("relay_claim_seconds", "Time of a claim that found something.", buckets=_SECONDS, registry=registry)
         self._publish = Histogram("relay_publish_seconds", "From write to last confirm of a batch.", buckets=_SECONDS, registry=registry)
         self._settle = Histogram("relay_settle_seconds", "Time of a settle.", buckets=_SECONDS, registry=registry)
+
+    def _add_connections(self, registry: CollectorRegistry) -> None:
         self._broker_up = Gauge("relay_broker_up", "1 while the broker connection stands.", registry=registry)
         self._broker_blocked = Gauge("relay_broker_blocked", "1 while the broker has a resource alarm.", registry=registry)
         self._channels = Gauge("relay_broker_channel_limit", "Channels granted where more are needed, else 0.", registry=registry)
         self._database_up = Gauge("relay_database_up", "1 while the database answers.", registry=registry)
         self._listen_up = Gauge("relay_listen_up", "1 while LISTEN has proved itself alive.", registry=registry)
+
+    def _add_outcomes(self, registry: CollectorRegistry) -> None:
         self._lost = Counter("relay_lock_lost", "Messages that another relay took over before they were settled.", registry=registry)
         self._swept = Counter("relay_swept", "Expired locks by where their message went.", ["to"], registry=registry)
         self._stranded = Counter("relay_stranded", "Messages found below every head; should stay 0.", registry=registry)
@@ -59,10 +72,6 @@ class Metrics:
         self._broken = Counter(
             "relay_contract_warnings", "Checks in which a message broke a contract whose mode is warn.", ["exchange"], registry=registry
         )
-        self._codes = _LabelValues()
-        self._exchanges = _LabelValues()
-        self._handlers_by_kind = self._handlers()
-        self._begin_at_zero()
 
     def sink(self, event: events.Event) -> None:
         """Count an event; see `relay.events.Sink`."""
@@ -115,8 +124,7 @@ class Metrics:
             self._swept.labels(place)
         self._failures.labels("settle")
 
-    def _handlers(self) -> dict[type[events.Event], Callable[[events.Event], None]]:
-        broker, blocked, database, listen = self._broker_up, self._broker_blocked, self._database_up, self._listen_up
+    def _message_handlers(self) -> dict[type[events.Event], Callable[[events.Event], None]]:
         return {
             events.BatchClaimed: self._on_claimed,
             events.BatchSettled: self._on_settled,
@@ -135,6 +143,11 @@ class Metrics:
             ContractsHeld: self._on_contracts_held,
             ContractUnusable: lambda _: self._contracts.labels("unusable").inc(),
             broker_events.ExchangeQuarantined: lambda _: self._failures.labels("channel").inc(),
+        }
+
+    def _connection_handlers(self) -> dict[type[events.Event], Callable[[events.Event], None]]:
+        broker, blocked, database, listen = self._broker_up, self._broker_blocked, self._database_up, self._listen_up
+        return {
             events.Started: lambda _: database.set(1),
             events.DatabaseUp: lambda _: database.set(1),
             events.DatabaseDown: lambda _: database.set(0),
