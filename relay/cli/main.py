@@ -67,7 +67,7 @@ def migrate(
         typer.echo(schema.render(schema=chosen.schema_name, seed=chosen.policy(), role_prefix=chosen.role_prefix, names=pending), nl=False)
         raise typer.Exit(REFUSED if check and pending else 0)
     if check:
-        _look(chosen, pending)
+        _report_check(chosen, pending)
         return
     applied = schema.migrate(chosen.conninfo, schema=chosen.schema_name, seed=chosen.policy(), role_prefix=chosen.role_prefix, say=complain)
     for name in applied:
@@ -76,14 +76,14 @@ def migrate(
     typer.echo("the schema is up to date" + ("" if whole else ", its roles are not"))
 
 
-def _look(chosen: Settings, pending: list[str]) -> None:
+def _report_check(chosen: Settings, pending: list[str]) -> None:
     """Report that the schema is up to date, or exit with the problems; list roles that cross its border in any case."""
     from relay.postgres.schema import borders  # noqa: PLC0415 - see the module
     from relay.postgres.schema.migrate import check_ids  # noqa: PLC0415 - see the module
 
     where = {"schema": chosen.schema_name}
     if pending:
-        refuse(_to_do(chosen, pending))
+        refuse(_plan(chosen, pending))
     for sentence in borders.crossings(chosen.conninfo, **where):
         complain(sentence)
     if shortage := borders.check_roles(chosen.conninfo, **where, role_prefix=chosen.role_prefix):
@@ -93,7 +93,7 @@ def _look(chosen: Settings, pending: list[str]) -> None:
     typer.echo("the schema is up to date")
 
 
-def _to_do(chosen: Settings, pending: list[str]) -> str:
+def _plan(chosen: Settings, pending: list[str]) -> str:
     """What `relay migrate` would do, and what blocks it, on one line."""
     from relay.postgres.schema import migrate as schema  # noqa: PLC0415 - see the module
     from relay.postgres.schema.sql_files import migrations  # noqa: PLC0415 - see the module

@@ -39,7 +39,7 @@ class Keys(TypedDict, total=False):
 class OutboxModel(BaseModel):
     """The base of messages whose content is the model's own JSON.
 
-    What a class says its subclasses inherit, unless they say it anew. A method may compute what a template cannot:
+    Subclasses inherit the class arguments, and may override them. A method may compute a value that a template cannot:
     override `outbox_routing_key`, `outbox_ordering_key` and its kin for the other keys.
 
     Raises:

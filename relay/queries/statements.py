@@ -129,7 +129,7 @@ def text(name: str) -> str:
 
 @cache
 def _files() -> dict[str, tuple[str, Traversable]]:
-    """The folder and the file of each name; a name stands in one folder only, which a unit test holds."""
+    """The folder and the file of each name; a unit test ensures that names are unique."""
     folders = [folder for folder in files("relay.queries").iterdir() if folder.is_dir()]
     found = [(folder.name, file) for folder in folders for file in folder.iterdir() if file.name.endswith(".sql")]
     return {file.name.removesuffix(".sql"): (folder, file) for folder, file in found}

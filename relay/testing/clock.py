@@ -17,8 +17,8 @@ class Clock:
     Args:
         database: the test's own connection.
         running: ids of relays whose locks are not to expire.
-        before: is told that time is about to go on.
-        passed: is told that it has.
+        before: called before time advances.
+        passed: called after it.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class OutboxDatabase:
     def prepare(self) -> None:
         """Create the schema if it is missing, and mark the database as a test database.
 
-        A relay with a broker in memory sends to nobody what it finds, so a database that somebody uses is refused.
+        The in-memory broker delivers nothing to RabbitMQ, so a database that another program uses is refused.
 
         Raises:
             TestDatabaseError: it is in use, or cannot be reached.

@@ -100,7 +100,7 @@ class Run:
             self._look()
 
     async def drained(self, seconds: float) -> None:
-        """Return when nothing is due and nothing in hand.
+        """Return when nothing is due and nothing is in flight.
 
         Raises:
             AssertionError: that is not so after some seconds, or the relay has ended.

@@ -94,7 +94,7 @@ def check_queue(opened: OperatorSession, wait: float | None) -> tuple[ScanResult
         if not (found.watch and before and wait != 0):
             return found, 0.0
         since = opened.now()
-        seconds = _await_walks(opened, before, found.walked, say) if wait is None else 0.0
+        seconds = _await_scans(opened, before, found.walked, say) if wait is None else 0.0
         if seconds is None:
             return found, 0.0
         rest = A_FEW if wait is None else wait
@@ -103,16 +103,16 @@ def check_queue(opened: OperatorSession, wait: float | None) -> tuple[ScanResult
         workers = read_workers(opened)
         if not before.keys() & workers.able.keys():
             return found, 0.0
-        _look_again(opened, found, workers, before, since.astimezone(UTC))
+        _recheck(opened, found, workers, before, since.astimezone(UTC))
     return found, seconds + rest
 
 
-def _await_walks(opened: OperatorSession, before: Relays, messages: int, say: Callable[[str], None]) -> float | None:
-    """Seconds until each of these relays has begun and ended a walk of the whole queue; None if one has not in time, or does not say so."""
+def _await_scans(opened: OperatorSession, before: Relays, messages: int, say: Callable[[str], None]) -> float | None:
+    """Seconds until each of these relays has scanned the whole queue; None if one has not in time, or does not report it."""
     slept = 0.0
     while slept < PATIENCE + PER_MESSAGE * messages:
         able = read_workers(opened).able
-        if before.keys() <= able.keys() and all(_walked_ago(able[id_]) < slept for id_ in before):
+        if before.keys() <= able.keys() and all(_scanned_ago(able[id_]) < slept for id_ in before):
             return slept
         say(f"{count(messages, 'message')} walked; the relays walk the queue too, {length(slept)} so far")
         time.sleep(1.0)
@@ -120,14 +120,14 @@ def _await_walks(opened: OperatorSession, before: Relays, messages: int, say: Ca
     return None
 
 
-def _walked_ago(row: Mapping[str, Any]) -> float:
+def _scanned_ago(row: Mapping[str, Any]) -> float:
     """Seconds since some relay has scanned every message."""
     ago = row["state"].get("walked_ago")
     return inf if ago is None else row["silent_seconds"] + ago
 
 
-def _look_again(opened: OperatorSession, found: ScanResult, workers: Workers, before: Relays, since: datetime) -> None:
-    """Name the watched messages that the relays of `before`, alive all the time, did not touch."""
+def _recheck(opened: OperatorSession, found: ScanResult, workers: Workers, before: Relays, since: datetime) -> None:
+    """List the watched messages that the relays of `before` did not touch although they were alive all the time."""
     there = [row for id_, row in workers.able.items() if id_ in before]
     silent = {exchange for row in there for exchange in row["state"].get("silent") or ()}
     now = look_again(opened, found.watch)

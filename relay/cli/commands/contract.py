@@ -51,7 +51,7 @@ def add(
 ) -> None:
     """Add a version of a contract; relays follow within seconds. The same schema again changes nothing.
 
-    Of each exchange and pattern the newest version that is enforced holds, and a newer one in mode warn is tried beside it.
+    For each exchange and pattern the newest enforced version is in force; a newer one in mode warn is checked too.
     """
     text = _checked(source)
     with console() as opened:
@@ -66,7 +66,7 @@ def add(
 def list_contracts(*, as_json: Json = False) -> None:
     """List every version of every contract, and which of them hold."""
     with console() as opened:
-        rows = _with_holds(opened.rows("list_contracts"), opened.rows("read_contracts"))
+        rows = _with_validity(opened.rows("list_contracts"), opened.rows("read_contracts"))
     if as_json:
         show_json(rows)
         return
@@ -149,7 +149,7 @@ def try_out(
         begin = moment(opened.now, since, "--since")
         if begin and begin > opened.now():
             raise typer.BadParameter("Nothing matches: --since must be before now.")
-        held = _held(opened, exchange, pattern, text)
+        held = _on_trial(opened, exchange, pattern, text)
         trial = Trial(exchange, pattern)
         trial.run(opened.stream("read_archived_contents", exchange=exchange, since=begin), held, limit)
     if as_json:
@@ -199,7 +199,7 @@ def _checked(source: str) -> str:
     Schema(document)
     if (took := time.thread_time() - began) > _LONGEST_COMPILE:
         raise SchemaError(
-            f"The schema takes {took:.1f} s to compile, and each relay stands still meanwhile; the limit is {_LONGEST_COMPILE:g} s: "
+            f"The schema takes {took:.1f} s to compile, and each relay stops meanwhile; the limit is {_LONGEST_COMPILE:g} s: "
             "write fewer or shorter regular expressions, [a-z] in place of \\p{L}."
         )
     try:
@@ -209,8 +209,8 @@ def _checked(source: str) -> str:
         raise SchemaError(f"{str(error).removesuffix(' or send it in body')}.") from None
 
 
-def _held(opened: OperatorSession, exchange: str, pattern: str, text: str | None) -> list[CompiledContract]:
-    """What a trial is about: a schema that was given, else what holds of the contract."""
+def _on_trial(opened: OperatorSession, exchange: str, pattern: str, text: str | None) -> list[CompiledContract]:
+    """The schemas of a trial: the given one, else the contract's versions in force."""
     from relay.contracts.registry import CompiledContract, Contract, in_force  # noqa: PLC0415 - see relay.cli.main
     from relay.contracts.schema import compiled  # noqa: PLC0415 - see relay.cli.main
 
@@ -232,8 +232,8 @@ def _missing(exchange: str, pattern: str) -> str:
     return f"There is no such contract for {quoted(exchange)} {quoted(pattern)}; `relay contract list` shows those that are there."
 
 
-def _with_holds(rows: list[dict[str, Any]], schemas: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Which versions hold, and why one that would hold does not: what no relay can read holds for nothing."""
+def _with_validity(rows: list[dict[str, Any]], schemas: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Which versions are in force, and why one is not: a version that no relay can read has no effect."""
     from relay.contracts.registry import Contract, Contracts, in_force  # noqa: PLC0415 - see relay.cli.main
 
     versions = {(each.exchange, each.routing_key, each.version): each for each in (Contract(**row) for row in schemas)}

@@ -66,7 +66,7 @@ def resume_key(key: OrderingKey) -> None:
 
 
 def _tried_head(opened: OperatorSession, key: str) -> UUID:
-    """The key's first message, if it is the one that somebody who saw the key wait can mean; its successor may have come in its place."""
+    """The key's first message, if an attempt was made: an untried one may have replaced the message that the operator saw."""
     found = opened.rows("read_key_head", key=key)
     if not found:
         not_found(f"No message waits under the ordering key {quoted(key)}.")
@@ -81,7 +81,7 @@ def _tried_head(opened: OperatorSession, key: str) -> UUID:
 
 
 def _why(row: dict[str, Any]) -> str:
-    """Why a key waits and until when, so that the table fits a terminal."""
+    """Why a key waits and until when, short enough for a terminal."""
     said = f": {row['reason'] or row['last_error']}" if row["reason"] or row["last_error"] else ""
     if row["why"] == "exchange paused":
         return f"exchange {quoted(row['exchange'])} is paused{said} ({typed('resume', row['exchange'])})"

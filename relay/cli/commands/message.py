@@ -132,7 +132,7 @@ def limit(
     *,
     reason: Reason = "",
 ) -> None:
-    """Send at most so many messages a second of an exchange; everything else goes on at full speed. Again: the new figure holds."""
+    """Send at most this many messages a second of an exchange; others are not slowed down. Run it again to change the limit."""
     with console() as opened:
         found = opened.row("limit_exchange", exchange=exchange, per_second=per_second, reason=reason)
     state, before = f"limited to {rate(per_second)}", found["before"]
@@ -211,8 +211,8 @@ def _enqueue_lines(opened: OperatorSession, fields: dict[str, Any], *, ids: bool
             refuse(
                 "Standard input holds no line with JSON: nothing was enqueued; give one JSON value a line, or the content as an argument."
             )
-    told = f", {known} known by the dedup_key already" if known else ""
-    typer.echo("\n".join(map(str, made)) if ids else f"{count(len(made) - known, 'message')} enqueued{told}")
+    duplicates = f", {known} known by the dedup_key already" if known else ""
+    typer.echo("\n".join(map(str, made)) if ids else f"{count(len(made) - known, 'message')} enqueued{duplicates}")
 
 
 def _report(bad: list[str]) -> None:

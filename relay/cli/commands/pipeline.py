@@ -84,7 +84,7 @@ def metrics(
     top_exchanges: TopExchanges = None,
     again: Annotated[
         list[datetime] | None,
-        typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="Compute this day anew, as after a change of --target."),
+        typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="Compute this day again, for example after a change of --target."),
     ] = None,
     master: Master = None,
     as_json: Json = False,

@@ -23,7 +23,7 @@ PAGE = 500
 """Messages of one transaction; fewer at a low rate."""
 PAGES_A_SECOND = 4
 """Transactions a second into which a rate is split, so that messages do not come in bursts."""
-_SAY_EVERY = 5.0
+PROGRESS_SECONDS = 5.0
 """Seconds between two lines of progress without a terminal."""
 _BEGIN: dict[str, Any] = {"archived_xid": "0", "xid": "0", "seq": 0}
 """Where the first page begins."""
@@ -95,12 +95,12 @@ def replay(
 
 
 def _replay(opened: OperatorSession, asked: dict[str, Any], sending: Sending, *, as_json: bool) -> None:
-    done, told = Done(dry_run=sending.dry_run), time.monotonic()
+    done, last_report = Done(dry_run=sending.dry_run), time.monotonic()
     try:
-        for page in _paced(_pages(opened, asked, sending), None if sending.dry_run else sending.rate):
+        for page in _at_rate(_pages(opened, asked, sending), None if sending.dry_run else sending.rate):
             done.add(page)
             _progress(done.messages)
-            told = _told(done.messages, told)
+            last_report = _report_progress(done.messages, last_report)
     except KeyboardInterrupt:
         done.interrupted = True
     _progress(None)
@@ -143,8 +143,8 @@ def _enqueued(page: Page) -> int:
     return sum(row["refused"] is None for row in page)
 
 
-def _paced(pages: Iterator[Page], rate: float | None) -> Iterator[Page]:
-    """Hold the rate over the whole run: wait until all so far may have gone out."""
+def _at_rate(pages: Iterator[Page], rate: float | None) -> Iterator[Page]:
+    """Keep the rate over the whole run: wait until all messages so far may have been sent."""
     began, done = time.monotonic(), 0
     for page in pages:
         yield page
@@ -159,9 +159,9 @@ def _progress(done: int | None) -> None:
         typer.echo("\r\033[K" if done is None else f"\r{count(done, 'message')}", err=True, nl=False)
 
 
-def _told(done: int, told: float) -> float:
-    """A line every few seconds where there is no terminal; takes and gives the time of the last one."""
-    if sys.stderr.isatty() or time.monotonic() - told < _SAY_EVERY:
-        return told
+def _report_progress(done: int, last_report: float) -> float:
+    """Print a line every few seconds without a terminal; takes and returns the time of the last report."""
+    if sys.stderr.isatty() or time.monotonic() - last_report < PROGRESS_SECONDS:
+        return last_report
     complain(f"{count(done, 'message')} so far.")
     return time.monotonic()

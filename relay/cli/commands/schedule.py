@@ -24,7 +24,7 @@ class ScheduleOptions:
     zone: Annotated[str, typer.Option(help="Time zone of the cron line, as Europe/Berlin; EVERY needs none.")] = "UTC"
     missed: Annotated[
         Literal["skip", "once", "all"],
-        typer.Option(help="When nobody was there at some ticks: send nothing for them, one message, or one for each."),
+        typer.Option(help="For missed ticks: send nothing, one message, or one message for each."),
     ] = "once"
     options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None
     ordering_key: Annotated[str | None, typer.Option(help="Ordering key of its messages.")] = None

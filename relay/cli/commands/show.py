@@ -29,7 +29,7 @@ def show(message: ShownMessage, *, as_json: Json = False) -> None:
     with console() as opened:
         story = opened.rows("show_message", **asked)
         seen = _seen(opened, message)
-        waits = waits_for(seen, _around(opened, seen)) if seen else None
+        waits = waits_for(seen, _context(opened, seen)) if seen else None
         replays = opened.rows("list_replays", **asked)
         folded = opened.rows("list_folded", **asked, most=FOLDED)
     if not story:
@@ -53,12 +53,12 @@ def show(message: ShownMessage, *, as_json: Json = False) -> None:
 
 
 def _seen(opened: OperatorSession, message: Archived) -> QueueRow | None:
-    """Where a message of the queue stands; None where it is not, or not any more."""
+    """The state of a message in the queue; None if it is not there."""
     found = opened.rows("check_message", id=message.id)
     return QueueRow(**found[0]) if found and message.xid in {None, found[0]["xid"]} and message.seq in {None, found[0]["seq"]} else None
 
 
-def _around(opened: OperatorSession, row: QueueRow) -> WaitContext:
+def _context(opened: OperatorSession, row: QueueRow) -> WaitContext:
     hold = [] if row.ordering_key is None else opened.rows("read_key_hold", key=row.ordering_key)
     first = [] if row.head else opened.rows("read_key_head", key=row.ordering_key)
     return WaitContext(

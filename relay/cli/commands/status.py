@@ -84,7 +84,7 @@ def picture(found: Status) -> RenderableType:
     if found["relays"]:
         columns = ["relay", "host", "broker", "listen", "in_flight", "lanes", "heard"]
         parts += ["", table([_relay_row(row) for row in found["relays"]], columns)]
-    parts += _troubles(found)
+    parts += _problems(found)
     # Names and states of relays, codes, exchanges: Rich lets escape codes of foreign text pass.
     return Group(*(words(part) if isinstance(part, str) else part for part in parts))
 
@@ -157,12 +157,12 @@ def _relay_row(row: Status) -> Status:
     }
 
 
-def _troubles(found: Status) -> list[str]:
-    """What a person should know; nothing where all is well."""
+def _problems(found: Status) -> list[str]:
+    """Problems for an operator; empty if all is well."""
     queue = found["queue"]
     alive = [row for row in found["relays"] if row["alive"]]
     lines = [] if alive else [NONE_ALIVE[found["direction"] == "inbox"]]
-    lines += _unable(alive)
+    lines += _relay_problems(alive)
     if queue["dead_unacknowledged"]:
         lines.append(f"{count(queue['dead_unacknowledged'], 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
     lines += _suspects(queue["suspects"]) + [paused(row) for row in found["paused"]]
@@ -172,7 +172,7 @@ def _troubles(found: Status) -> list[str]:
     if queue["blocked_keys"] > SHOWN:
         lines.append(f"{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
     lines += _overdue(queue) + _schedules(found)
-    lines += _apart(alive) + _transactions(found["transactions"]) + _partitions(queue["partition_days_ahead"]) + _export(queue)
+    lines += _isolated_exchanges(alive) + _transactions(found["transactions"]) + _partitions(queue["partition_days_ahead"]) + _export(queue)
     if found["relays_left_out"]:
         gone = count(found["relays_left_out"], "relay that fell silent earlier is", "relays that fell silent earlier are")
         lines.append(f"{gone} not listed: `relay status --all`")
@@ -183,8 +183,8 @@ def _troubles(found: Status) -> list[str]:
     return ["", *lines] if lines else []
 
 
-def _unable(alive: list[Status]) -> list[str]:
-    """What keeps relays from their work or slows them down, as they say themselves."""
+def _relay_problems(alive: list[Status]) -> list[str]:
+    """The relays' own reasons for not being ready or being slow."""
     lines = []
     for row in alive:
         reasons = _items(row, "reasons")
@@ -215,7 +215,7 @@ def _schedules(found: Status) -> list[str]:
     return lines
 
 
-def _apart(alive: list[Status]) -> list[str]:
+def _isolated_exchanges(alive: list[Status]) -> list[str]:
     """Exchanges that the relays claim separately."""
     silent = [
         f"{row['name']}: {quoted(exchange)} has not answered for {length(seconds)}"

@@ -19,7 +19,7 @@ HEX = "[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
 
 
 class Archived(NamedTuple):
-    """A message as somebody names it: by its id, and where others have that, by its place too."""
+    """A message given by its id, and by its position if the id is not unique."""
 
     id: UUID
     xid: str | None = None

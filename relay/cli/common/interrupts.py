@@ -1,4 +1,4 @@
-"""Signals that end a job in order: it gives up at once, says so in one line, and ends with 128 and the signal's number."""
+"""Ends a job cleanly on a signal: it stops at once, prints one line, and exits with 128 plus the signal's number."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from types import FrameType
 from typing import NoReturn
 
 PATIENCE = 10.0
-"""Seconds for what the job has to put away: uncommitted files, a transaction, Spark. Nothing of it is needed, for a kill does no harm."""
-_TWICE = 1.0
+"""Seconds for clean-up: uncommitted files, a transaction, Spark. It is optional, because a kill does no harm."""
+SAME_SIGNAL_SECONDS = 1.0
 """Seconds in which a repeated signal counts as the same one: `timeout` signals the process and its group."""
-_READING = 5.0
-"""Seconds for whoever reads the error output."""
+WRITE_SECONDS = 5.0
+"""Seconds for writing to a slow reader of the error output."""
 _SENTENCE = "nothing half-done counts, and the next run goes on from there."
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -69,14 +69,14 @@ class _Watch:
             self._write.close()
 
     def end(self, number: int) -> NoReturn:
-        """End the process with nothing more to read than the one line."""
-        self._tell(number)
+        """End the process with only the one line as output."""
+        self._report(number)
         os._exit(128 + number)
 
     def _interrupt(self, number: int, _: FrameType | None) -> None:
         if not self.caught:
             self.caught = number
-            _hush()
+            _silence_output()
             raise KeyboardInterrupt(number)
 
     def _listen(self) -> None:
@@ -88,22 +88,22 @@ class _Watch:
                 if not first:
                     first = time.monotonic()
                     threading.Thread(target=self._wait, args=[found[0]], daemon=True).start()
-                elif time.monotonic() - first > _TWICE:
+                elif time.monotonic() - first > SAME_SIGNAL_SECONDS:
                     self.end(found[0])
 
     def _wait(self, number: int) -> None:
-        _hush()
-        self._tell(number)
+        _silence_output()
+        self._report(number)
         time.sleep(PATIENCE)
         self.end(number)
 
-    def _tell(self, number: int) -> None:
+    def _report(self, number: int) -> None:
         """Write the line and pending output in a thread: if no process reads it, as behind a closed pager, the write may block for ever."""
-        telling = threading.Thread(target=self._say, args=[number], daemon=True)
+        telling = threading.Thread(target=self._print_once, args=[number], daemon=True)
         telling.start()
-        telling.join(_READING)
+        telling.join(WRITE_SECONDS)
 
-    def _say(self, number: int) -> None:
+    def _print_once(self, number: int) -> None:
         with self._telling:
             if not self._reported:
                 self._reported = True
@@ -113,7 +113,7 @@ class _Watch:
             sys.stdout.flush()
 
 
-def _hush() -> None:
+def _silence_output() -> None:
     """Silence libraries: from here on they report only consequences of the interrupt."""
     logging.disable(logging.CRITICAL)
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for good

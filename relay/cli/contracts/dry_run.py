@@ -20,7 +20,7 @@ from relay.contracts.violation import Violation
 SHOWN_IDS = 3
 """Messages that are named for each place and rule."""
 _INDEX = re.compile(r"/[0-9]+(?=/|$)")
-_SAY_EVERY = 5.0
+PROGRESS_SECONDS = 5.0
 """Seconds between two lines of progress without a terminal."""
 
 
@@ -40,7 +40,7 @@ class Trial:
 
     def run(self, rows: Iterable[Mapping[str, Any]], held: Sequence[CompiledContract], limit: int) -> None:
         """Check up to `limit` archived messages whose routing key matches."""
-        told, patterns = time.monotonic(), Patterns([self.routing_key])
+        last_report, patterns = time.monotonic(), Patterns([self.routing_key])
         for row in rows:
             if not patterns.matching(row["routing_key"]):
                 continue
@@ -49,7 +49,7 @@ class Trial:
                 break
             self._check(row, held)
             if self.messages % 1000 == 0:
-                told = _told(self.messages, told)
+                last_report = _report_progress(self.messages, last_report)
         if sys.stderr.isatty():
             typer.echo("\r\033[K", err=True, nl=False)
         self.violations.sort(key=lambda found: -found["messages"])
@@ -82,11 +82,11 @@ class Trial:
             show_table(rows, ["messages", "pointer", "rule", "reason", "ids"], nothing="")
 
 
-def _told(done: int, told: float) -> float:
-    """Count up on a terminal, or say a line every few seconds elsewhere; takes and gives the time of the last one."""
+def _report_progress(done: int, last_report: float) -> float:
+    """Count up on a terminal, else print a line every few seconds; takes and returns the time of the last report."""
     if sys.stderr.isatty():
         typer.echo(f"\r{count(done, 'message')}", err=True, nl=False)
-    elif time.monotonic() - told >= _SAY_EVERY:
+    elif time.monotonic() - last_report >= PROGRESS_SECONDS:
         complain(f"{count(done, 'message')} so far.")
         return time.monotonic()
-    return told
+    return last_report

@@ -69,7 +69,7 @@ class DeadWatch:
         self._answer(opened)
         if self._plan.handlers:
             began = time.monotonic()
-            self._look_for_new(opened)
+            self._read_new(opened)
             now = time.monotonic()
             self._tell(opened, now + max(LOOK_EVERY, now - began))
         for each in self._replays:
@@ -85,12 +85,12 @@ class DeadWatch:
         """The outcome, in one line."""
         replayed, refused = (sum(getattr(each, name) for each in self._replays) for name in ("replayed", "refused"))
         parts = {"handled": self.handled, "replayed": replayed, "given up": self.given_up, "not replayed": refused}
-        told = [f"{number} {what}" for what, number in parts.items() if number or what == "handled"]
+        done = [f"{number} {what}" for what, number in parts.items() if number or what == "handled"]
         waits = self._turns.waiting
         waiting = [f"{count(waits, 'waits', 'wait')} for another try"] if waits else []
-        return "Dead messages: " + ", ".join([*told, *waiting]) + "."
+        return "Dead messages: " + ", ".join([*done, *waiting]) + "."
 
-    def _look_for_new(self, opened: OperatorSession) -> None:
+    def _read_new(self, opened: OperatorSession) -> None:
         """Read new messages, of each exchange as many as there is room for."""
         # Read before the messages: messages that become visible later are at or above it.
         floor = read_floor(opened)
@@ -102,22 +102,22 @@ class DeadWatch:
             if self._turns.is_left(exchange, place):
                 continue
             if self._turns.admits(exchange):
-                self._take_in(dead)
+                self._add(dead)
             elif not self._turns.leave(exchange, place):
                 return
         self._is_cut = False
         self._walk.rise(floor, self._turns.is_left)
 
     def _read_on(self, opened: OperatorSession, exchange: str, after: Place) -> None:
-        """Take in more of an exchange."""
+        """Read more messages of an exchange."""
         for dead in self._walk.unseen(opened, exchange, after):
             if not self._turns.admits(exchange):
                 self._turns.leave(exchange, place_of(dead))
                 return
-            self._take_in(dead)
+            self._add(dead)
         self._turns.read_all(exchange)
 
-    def _take_in(self, dead: Dead) -> None:
+    def _add(self, dead: Dead) -> None:
         self._turns.put(WaitingTry(dead["exchange"], place_of(dead), self._plan.handlers, time.monotonic(), dead))
         self._walk.saw(dead)
 
@@ -217,7 +217,7 @@ class _Post:
     def once(self) -> int:
         """What is there."""
         with session() as opened:
-            if self._is_mine(opened):
+            if self._is_active(opened):
                 self._work.round(opened)
                 while self._work.is_busy and not self._stopped():
                     self._work.round(opened)
@@ -237,7 +237,7 @@ class _Post:
 
     def _until_lost(self, opened: OperatorSession, poll: float) -> None:
         try:
-            while not self._stopped() and not self._is_mine(opened):
+            while not self._stopped() and not self._is_active(opened):
                 self._pause(min(poll, 5.0))
             opened.listen(CHANNEL)
             while not self._stopped():
@@ -248,7 +248,7 @@ class _Post:
         except StoreError as error:
             complain(f"{error} The watch goes on when it is back.")
 
-    def _is_mine(self, opened: OperatorSession) -> bool:
+    def _is_active(self, opened: OperatorSession) -> bool:
         if not self._plan.acts:
             return True
         handlers = hashlib.sha256(f"{opened.schema}\0{self._plan.identity}".encode(errors="surrogateescape")).hexdigest()

@@ -67,18 +67,18 @@ class Replayer:
         """Seconds until a message is due."""
         return self._due - time.monotonic()
 
-    def _is_mine(self, dead: Mapping[str, Any]) -> bool:
+    def _is_mine_to_replay(self, dead: Mapping[str, Any]) -> bool:
         return self._rule.matches(dict(dead)) and not any(each.matches(dict(dead)) for each in self._earlier)
 
     def _wait(self, dead: Mapping[str, Any], now: datetime) -> float:
         """Seconds, by the database's clock, until a message of this rule may go."""
-        if not self._is_mine(dead):
+        if not self._is_mine_to_replay(dead):
             return 0.0
         died: datetime = dead["archived_at"]
         return (died + self._rule.after - now).total_seconds()
 
     def _replay(self, opened: OperatorSession, dead: Mapping[str, Any]) -> None:
-        if not self._is_mine(dead):
+        if not self._is_mine_to_replay(dead):
             return
         place = {name: dead[name] for name in ("id", "xid", "seq")}
         try:

@@ -43,13 +43,13 @@ class _Line:
     fresh: bool = True
     """It had no turn yet."""
     heap: list[tuple[float, int, WaitingTry]] = field(default_factory=list)
-    untold: int = 0
+    waiting_first: int = 0
     read_to: Place | None = None
     """The exchange has unread messages after this position."""
 
     @property
     def waiting(self) -> int:
-        return len(self.heap) - self.untold
+        return len(self.heap) - self.waiting_first
 
 
 class ExchangeTurns:
@@ -73,7 +73,7 @@ class ExchangeTurns:
     @property
     def has_untold(self) -> bool:
         """Whether a message can be handled for the first time."""
-        return any(line.untold or self._is_short(line) for line in self._lines.values())
+        return any(line.waiting_first or self._needs_reading(line) for line in self._lines.values())
 
     @property
     def is_full(self) -> bool:
@@ -85,7 +85,7 @@ class ExchangeTurns:
         line = self._lines.get(exchange)
         if line is None:
             return not self.is_full
-        return line.untold < self._share(MAX_UNTOLD) and line.waiting < self._share(MAX_WAITING)
+        return line.waiting_first < self._share(MAX_UNTOLD) and line.waiting < self._share(MAX_WAITING)
 
     def put(self, one: WaitingTry) -> None:
         """Schedule a message for when it is due."""
@@ -93,7 +93,7 @@ class ExchangeTurns:
         if line is None:
             line = self._lines[one.exchange] = _Line(next(self._counter))
         heapq.heappush(line.heap, (one.due, next(self._counter), one))
-        line.untold += one.dead is not None
+        line.waiting_first += one.dead is not None
         self._open.add(one.place)
 
     def leave(self, exchange: str, place: Place) -> bool:
@@ -130,7 +130,7 @@ class ExchangeTurns:
     def unread(self, exchange: str) -> Place | None:
         """The place after which more of an exchange is to be read now."""
         line = self._lines[exchange]
-        return line.read_to if self._is_short(line) else None
+        return line.read_to if self._needs_reading(line) else None
 
     def take(self, exchange: str, now: float) -> WaitingTry | None:
         """What is due of an exchange."""
@@ -138,7 +138,7 @@ class ExchangeTurns:
         if not line.heap or line.heap[0][0] > now:
             return None
         one = heapq.heappop(line.heap)[2]
-        line.untold -= one.dead is not None
+        line.waiting_first -= one.dead is not None
         self._open.discard(one.place)
         return one
 
@@ -155,13 +155,13 @@ class ExchangeTurns:
             del self._lines[exchange]
 
     def _wait(self, line: _Line, now: float) -> float:
-        if self._is_short(line):
+        if self._needs_reading(line):
             return 0.0
         return line.heap[0][0] - now if line.heap else float("inf")
 
-    def _is_short(self, line: _Line) -> bool:
+    def _needs_reading(self, line: _Line) -> bool:
         """Whether the exchange has unread messages, and no message that waits for its first attempt."""
-        return line.read_to is not None and not line.untold and line.waiting < self._share(MAX_WAITING)
+        return line.read_to is not None and not line.waiting_first and line.waiting < self._share(MAX_WAITING)
 
     def _share(self, total: int) -> int:
         return max(1, total // len(self._lines))

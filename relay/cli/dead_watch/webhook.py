@@ -13,7 +13,7 @@ from relay.net.webhook_signature import signed
 
 _ANSWER_BYTES = 4096
 """Of a hook's answer; only its status counts."""
-_AWAY = frozenset({429, 502, 503, 504})
+_UNAVAILABLE = frozenset({429, 502, 503, 504})
 """Status codes by which a gateway or the receiver reports that it is unavailable."""
 _LONGEST_NUMBER = 9
 """Digits of a Retry-After that is taken for seconds."""
@@ -23,7 +23,7 @@ class WebhookHandler:
     """Posts each message to a URL, signed. While the receiver is away nothing is posted, and no message loses a try.
 
     Args:
-        url: where to; its path is told to nobody else.
+        url: of the receiver; its path is never shown.
         timeout: seconds for one request.
         allow_private: also to this machine and to private networks.
         secret: gives the secret that holds now; None sends without a signature.
@@ -58,12 +58,12 @@ class WebhookHandler:
         try:
             response = self._runner.run(self._posted(headers, body))
         except (UnreachableHostError, UrlError) as error:
-            return self._away(str(error), 0.0)
+            return self._wait_for_receiver(str(error), 0.0)
         except OutboundError as error:
             return RetryLater(f"{error} Message {dead['id']} stays unacknowledged.")
         except asyncio.CancelledError:
             return RetryLater(f"The webhook for message {dead['id']} was cut short.")
-        return self._judged(dead, response)
+        return self._outcome(dead, response)
 
     def cut(self) -> None:
         """See `Handler`."""
@@ -83,10 +83,10 @@ class WebhookHandler:
         )  # fmt: skip
         return await self._task
 
-    def _judged(self, dead: Dead, response: Response) -> Outcome:
+    def _outcome(self, dead: Dead, response: Response) -> Outcome:
         answered = f"{self._place} answered {response.status} for message {dead['id']}"
-        if response.status in _AWAY:
-            return self._away(f"{answered}.", retry_after(response))
+        if response.status in _UNAVAILABLE:
+            return self._wait_for_receiver(f"{answered}.", retry_after(response))
         self._failures = 0
         if 200 <= response.status < 300:  # noqa: PLR2004 - what a success is
             return Handled()
@@ -95,7 +95,7 @@ class WebhookHandler:
         redirect = ", a redirect, which is not followed" if response.status // 100 == 3 else ""  # noqa: PLR2004 - 3xx
         return CannotHandle(f"{answered}{redirect}; it is not tried again and stays unacknowledged.")
 
-    def _away(self, why: str, asked: float) -> Outcome:
+    def _wait_for_receiver(self, why: str, asked: float) -> Outcome:
         wait = max(pause(self._failures), asked)
         self._failures += 1
         self._open_at = time.monotonic() + wait

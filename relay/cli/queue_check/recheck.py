@@ -39,7 +39,7 @@ class Recheck:
         return bool(self._ids)
 
     def left_out(self, *, watched: bool) -> int:
-        """How many of the messages that something must happen to nobody can judge: those without room, or all if none was watched."""
+        """The number of messages without a verdict: those beyond the watch's capacity, or all if none was watched."""
         return self._met.total() - len(self._ids) * watched
 
     @property
@@ -61,14 +61,14 @@ class Recheck:
             claimed: asks for those that are gone.
 
         """
-        fates = {group: _fates(rows, now, silent) for group, rows in self._groups.items()}
+        fates = {group: _by_change(rows, now, silent) for group, rows in self._groups.items()}
         fresh = [row for (kind, _), (_, gone) in fates.items() if kind == "fresh" for row in gone]
         for group, (left, gone) in fates.items():
             # Where nothing of an exchange was claimed its fresh messages may still have those of others in front of them.
             moved = gone or (fresh if group[0] == "fresh" else [])
-            yield from (now[row.id] for row in self._overtaken(group, left, moved, now, claimed))
+            yield from (now[row.id] for row in self._skipped(group, left, moved, now, claimed))
 
-    def _overtaken(
+    def _skipped(
         self, group: Group, left: list[QueueRow], moved: list[QueueRow], now: Mapping[str, QueueRow], claimed: Claimed
     ) -> Iterable[QueueRow]:
         if not moved or group[0] == "lock":
@@ -81,14 +81,14 @@ class Recheck:
         if group[0] != "fresh" and self._met[group] > MOST:
             # They have no order of their own: as long as some go, the others may have to wait for their turn.
             return []
-        return [row for row in left if any(_before(row, other) for other in touched)]
+        return [row for row in left if any(_is_always_before(row, other) for other in touched)]
 
 
-def _fates(rows: Mapping[str, QueueRow], now: Mapping[str, QueueRow], silent: Collection[str]) -> tuple[list[QueueRow], list[QueueRow]]:
+def _by_change(rows: Mapping[str, QueueRow], now: Mapping[str, QueueRow], silent: Collection[str]) -> tuple[list[QueueRow], list[QueueRow]]:
     """The unchanged messages, and the changed ones."""
-    mine = [row for row in rows.values() if row.exchange not in silent]
-    same = {row.id for row in mine if row.id in now and now[row.id].is_as(row)}
-    return [row for row in mine if row.id in same], [row for row in mine if row.id not in same]
+    answering = [row for row in rows.values() if row.exchange not in silent]
+    same = {row.id for row in answering if row.id in now and now[row.id].is_as(row)}
+    return [row for row in answering if row.id in same], [row for row in answering if row.id not in same]
 
 
 def _group(row: QueueRow) -> Group | None:
@@ -97,7 +97,7 @@ def _group(row: QueueRow) -> Group | None:
     return row.kind, "" if row.kind in {"suspect", "lock"} else row.exchange
 
 
-def _before(row: QueueRow, other: QueueRow) -> bool:
-    """Whether every path comes to one message before it comes to the other: by position, and by the time at which they were due."""
+def _is_always_before(row: QueueRow, other: QueueRow) -> bool:
+    """Whether every scan reaches one message before the other: by position and by due time."""
     since = (row.available_at or 0.0, other.available_at or 0.0)
     return row.position < other.position and since[0] <= since[1] and row.lane == other.lane

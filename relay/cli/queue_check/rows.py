@@ -82,7 +82,7 @@ class QueueRow:
 
 def why_lost(row: QueueRow) -> str | None:
     """Why no relay will find it, and what to do; None where one will, in time."""
-    return _misplaced(row) or _misled(row) or _far(row)
+    return _misplaced(row) or _wrong_key_state(row) or _too_far_ahead(row)
 
 
 def why_left(row: QueueRow, since: datetime) -> str:
@@ -106,8 +106,8 @@ def _misplaced(row: QueueRow) -> str | None:
     return None
 
 
-def _misled(row: QueueRow) -> str | None:
-    """What stands in the way of a key's messages."""
+def _wrong_key_state(row: QueueRow) -> str | None:
+    """Why the messages of a key are blocked."""
     if row.ordering_key is None:
         return None
     if row.lane != row.key_lane:
@@ -119,7 +119,7 @@ def _misled(row: QueueRow) -> str | None:
     return None
 
 
-def _far(row: QueueRow) -> str | None:
+def _too_far_ahead(row: QueueRow) -> str | None:
     free = "as the owner, set lock_expires_at and lock_token to NULL in this row"
     if row.lock_ends_at is None:
         if row.available_at is None or row.available_at <= row.clock + FAR:

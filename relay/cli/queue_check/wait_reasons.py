@@ -45,21 +45,21 @@ def waits_for(row: QueueRow, around: WaitContext) -> str:
 
 def paused(row: Row) -> str:
     """An exchange that is held."""
-    return f"exchange {quoted(row['exchange'])} is paused {_whence(row, 'paused')}; {typed('resume', row['exchange'])}"
+    return f"exchange {quoted(row['exchange'])} is paused {_since_by(row, 'paused')}; {typed('resume', row['exchange'])}"
 
 
 def limited(row: Row, *, behind: bool) -> str:
     """An exchange that goes at a rate; behind: some of its messages wait for that."""
     waits = ", and messages wait for it" if behind else ""
     name = row["exchange"]
-    return f"exchange {quoted(name)} is limited to {rate(row['per_second'])} {_whence(row, 'limited')}{waits}; {typed('unlimit', name)}"
+    return f"exchange {quoted(name)} is limited to {rate(row['per_second'])} {_since_by(row, 'limited')}{waits}; {typed('unlimit', name)}"
 
 
 def _parked(row: Row) -> str:
-    return f"key {quoted(row['ordering_key'])} is parked {_whence(row, 'held')}; {typed('key resume', row['ordering_key'])}"
+    return f"key {quoted(row['ordering_key'])} is parked {_since_by(row, 'held')}; {typed('key resume', row['ordering_key'])}"
 
 
-def _whence(row: Row, done: str) -> str:
+def _since_by(row: Row, done: str) -> str:
     """Since when, by whom and why."""
     why = f": {words(row['reason'])}" if row["reason"] else ", no reason given"
     return f"since {words(row[f'{done}_at'])} by {words(row[f'{done}_by'])}{why}"
@@ -74,12 +74,12 @@ def _holds(row: QueueRow, around: WaitContext) -> Iterator[str]:
     elif around.head:
         head = around.head
         why = waits_for(head, replace(around, head=None))
-        first = f"message {head.id} ({_shown(head)}), which goes first under key {quoted(str(row.ordering_key))} and itself waits for"
+        first = f"message {head.id} ({_state(head)}), which goes first under key {quoted(str(row.ordering_key))} and itself waits for"
         yield f"{first}: {why}; `relay show {head.id}`"
 
 
-def _shown(row: QueueRow) -> str:
-    """Its state, as `relay show` has it."""
+def _state(row: QueueRow) -> str:
+    """The state, as in `relay show`."""
     if row.lock_ends_at is not None:
         return "locked"
     return "delayed" if (row.available_at or 0.0) > row.clock else "ready"
@@ -92,7 +92,7 @@ def _lock(row: QueueRow, ends_at: float, workers: Workers) -> str:
     if row.over:
         return workers.stopped or f"a relay, which frees it: its lock ended {when(ends_at)}"
     if row.locked_by in workers.alive:
-        return f"{words(workers.alive[row.locked_by]['name'])}, which has it in hand; its lock ends {when(ends_at)} unless it is renewed"
+        return f"{words(workers.alive[row.locked_by]['name'])}, which has claimed it; its lock ends {when(ends_at)} unless it is renewed"
     who = f"by relay {row.locked_by}, which is not alive" if row.locked_by else "by hand"
     return f"the end of its lock, {when(ends_at)}, which was taken {who}"
 

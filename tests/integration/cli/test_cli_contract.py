@@ -129,7 +129,7 @@ def test_a_schema_that_takes_long_to_compile_is_refused(cli: Cli, seeded: Seeded
     slow = {"allOf": [{"pattern": f"^[\\p{{L}} .-]{{1,100}}{n}$"} for n in range(300)]}
     (folder / "slow.json").write_text(json.dumps(slow))
     refused = cli.refused("contract", "add", "orders", "#", "slow.json", code=1)
-    assert "s to compile, and each relay stands still meanwhile; the limit is 1 s" in refused
+    assert "s to compile, and each relay stops meanwhile; the limit is 1 s" in refused
     assert [] == cli.json("contract", "list")
 
 

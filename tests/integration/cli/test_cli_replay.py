@@ -136,7 +136,7 @@ def test_progress_is_told_where_there_is_no_terminal(cli: Cli, seeded: Seeded, m
 
     cli("replay", "--exchange", "orders", "--dry-run")
     assert "" == cli.stderr
-    monkeypatch.setattr(cli_replay, "_SAY_EVERY", 0)
+    monkeypatch.setattr(cli_replay, "PROGRESS_SECONDS", 0)
     assert "3 messages would be replayed\n" == cli("replay", "--exchange", "orders", "--dry-run")
     assert "2 messages so far.\n3 messages so far.\n" == cli.stderr
 

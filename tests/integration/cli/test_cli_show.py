@@ -157,7 +157,7 @@ def test_a_claimed_message_waits_for_its_settle(cli: Cli, seeded: Seeded, relay_
     for ends, relay, id_ in (("20 s", relay_row, claimed), ("-1 min", relay_row, ended), ("20 s", relay_row + 1, orphan)):
         seeded.run(CLAIMED, ends, relay, id_)
 
-    assert str(waits_for(cli, claimed)).startswith("relay-1, which has it in hand; its lock ends ")
+    assert str(waits_for(cli, claimed)).startswith("relay-1, which has claimed it; its lock ends ")
     assert str(waits_for(cli, ended)).startswith("a relay, which frees it: its lock ended ")
     assert str(waits_for(cli, orphan)).endswith(f"Z, which was taken by relay {relay_row + 1}, which is not alive")
     assert "the end of its lock, 2031-01-01 00:00:00Z, which was taken by hand" == waits_for(cli, by_hand)
