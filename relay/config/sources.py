@@ -15,7 +15,7 @@ from relay.net.secret_url import read
 
 PREFIX = "RELAY_"
 AMQP_URL = "AMQP_URL"
-"""The broker's plain_amqp_url variable, shared with other programs; used if `RELAY_AMQP_URL` is not set."""
+"""The broker's usual variable, shared with other programs; used if `RELAY_AMQP_URL` is not set."""
 _SERVICE_LINK = re.compile(r"RELAY_(.+_)?SERVICE_(HOST|PORT(_.+)?)|RELAY_(.+_)?PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?")
 _SERVICE_URL = re.compile(r"(tcp|udp|sctp)://")
 

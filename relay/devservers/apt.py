@@ -44,7 +44,7 @@ def tree_of(package: str) -> Path:
 
 
 def install(package: str, *, say: Say) -> None:
-    """Install a package as root; no service is started, and none is enabled.
+    """Install a package as root; starts and enables no service.
 
     Raises:
         LocalServerError: apt-get failed; the message ends with its own words.

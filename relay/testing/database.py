@@ -22,7 +22,7 @@ class TestDatabaseError(RelayError):
 
 
 class OutboxDatabase:
-    """The test's own connection, in autocommit mode; what it needs is made at the first use.
+    """The test's own connection, in autocommit mode; the schema is created on first use.
 
     Args:
         url: of a test database, for the owner of the schema; also as SQLAlchemy writes it, with a driver.

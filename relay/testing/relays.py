@@ -70,7 +70,7 @@ class Running(Broker):
             super().__exit__(None, None, None)
 
     def kill_relay(self) -> None:
-        """End the relay as SIGKILL does: what it held keeps its locks, until another relay or `outbox.clock` frees it."""
+        """End the relay as SIGKILL does: messages in flight keep their locks, until another relay or `outbox.clock` frees them."""
         run, self._run = self._run, None
         if run is not None:
             self._loop.run(run.kill())
@@ -82,12 +82,12 @@ class Running(Broker):
         self.look()
 
     def forget(self) -> None:
-        """Have the relay forget what it keeps in mind of the broker for some seconds, such as a missing exchange."""
+        """Clear the relay's short-lived memory of the broker, such as a missing exchange."""
         if self._run is not None:
             self._loop.run(self._run.forget())
 
     def look(self) -> None:
-        """Have the relay look at everything that may be due."""
+        """Have the relay check every message that may be due."""
         if self._run is not None:
             self._loop.run(self._run.look())
 

@@ -18,7 +18,7 @@ from relay.testing.statements import statement
 DRAIN_SECONDS: Final = 1.0
 """How long the end of a test waits for confirms."""
 LOOK_SECONDS: Final = 0.25
-"""Seconds between two looks when nothing is heard of the relay."""
+"""Seconds between two checks without an event of the relay."""
 NAME: Final = "relay.testing"
 _LOG: Final = logging.getLogger(NAME)
 
@@ -51,7 +51,7 @@ class Run:
         """What `locked_by` holds of it."""
 
     async def start(self, seconds: float) -> None:
-        """Return when it claims and reaches the broker, within so many seconds.
+        """Return when it claims and is connected to the broker, within this many seconds.
 
         Raises:
             AssertionError: it does not get that far.
@@ -70,7 +70,7 @@ class Run:
         self.relay_id = self._started.result()
 
     async def stop(self) -> None:
-        """Drain as on SIGTERM, and end; what is not confirmed in time keeps its lock.
+        """Drain as on SIGTERM, and end; messages not confirmed in time keep their locks.
 
         Raises:
             Exception: what the relay ended by, if it ended by itself.
@@ -82,7 +82,7 @@ class Run:
             await self._end(task)
 
     async def kill(self) -> None:
-        """End at once, as on SIGKILL: what it held keeps its locks."""
+        """End at once, as on SIGKILL: messages in flight keep their locks."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""`relay check`: whether everything that waits will be found, what no relay will find, and who reaches another outbox too."""
+"""`relay check`: messages that no relay will find, and roles that reach another outbox too."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 A_FEW = 10.0
 """Seconds in which a relay claims the messages that it has found, or the first of them."""
 PATIENCE, PER_MESSAGE = 60.0, 1200.0 / 10_000_000
-"""Seconds after which relays that have not walked the queue are not waited for: twice what a busy server needed (docs/finding.md)."""
+"""Seconds to wait for the relays' scans, at least and for each message: twice the time on a busy server (docs/finding.md)."""
 COLUMNS = ("id", "position", "exchange", "ordering_key", "reason")
 
 
 def check(
     *,
-    queue: Annotated[bool, typer.Option("--queue", help="Look at every message of the queue.")] = False,
+    queue: Annotated[bool, typer.Option("--queue", help="Check every message of the queue.")] = False,
     borders: Annotated[
         bool,
         typer.Option(
@@ -54,7 +54,7 @@ def check(
         ),
     ] = None,
 ) -> None:
-    """Name each message that no relay will find (--queue), or each login and role that reaches another outbox (--borders); exit 1 if so."""
+    """List messages that no relay will find (--queue), or roles that reach another outbox (--borders); exit 1 if there is one."""
     if queue == borders:
         complain("Say what to check: `relay check --queue` or `relay check --borders`")
         raise typer.Exit(USAGE)
@@ -84,7 +84,7 @@ def _check_borders(opened: OperatorSession, *, as_json: bool) -> None:
 
 
 def check_queue(opened: OperatorSession, wait: float | None) -> tuple[ScanResult, float]:
-    """Walk the queue, and look again after a while at what can be claimed; return what was found, and how long it was watched.
+    """Scan the queue, and check the claimable messages again after a while; return the findings and the seconds between.
 
     It is watched only if a relay is alive all the time that reaches its broker.
     """
@@ -166,7 +166,7 @@ def _show(schema: str, found: ScanResult, waited: float, workers: Workers, *, as
 
 
 def _lines(schema: str, found: ScanResult, waited: float) -> Iterator[str]:
-    """The summary for people."""
+    """The human-readable summary."""
     states, unwatched = found.states, found.watch.left_out(watched=waited > 0)
     at_least = "at least " if unwatched else ""
     if more := found.lost_in_all - len(found.lost):

@@ -138,7 +138,7 @@ def try_out(
     limit: Annotated[int, typer.Option(min=1, max=100_000_000, help="At most so many, the newest.")] = 100_000,
     as_json: Json = False,
 ) -> None:
-    """Run a schema against archived messages and say how many would fail, before it is switched on; exit code 1 if any would.
+    """Check archived messages against a schema before it is enforced, and count the failures; exit code 1 if there are any.
 
     Reads contents, which needs SELECT on queue_message_archive (`relay grant etl LOGIN`). Nothing is changed, and no content is shown.
     """

@@ -101,7 +101,7 @@ def watch_dead(
     poll: Annotated[float, typer.Option(min=0.1, max=3600, help="Longest pause between two polls, in seconds.")] = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Handle each unacknowledged dead message, first what is there, then what comes, until SIGTERM: a line, a command, a webhook, a replay.
+    """Handle each unacknowledged dead message, present and future ones, until SIGTERM: a line, a command, a webhook, a replay.
 
     Each is handled at least once: again after a restart unless it is acknowledged (--ack, or by hand), and after a kill between the two.
     Of several watches with the same handlers and filter one is at work; the others stand by. A replay acknowledges by itself.

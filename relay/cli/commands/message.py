@@ -29,7 +29,7 @@ MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 KEYS = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
 """Options that are given on only where they are used."""
 FOLLOW = ": relays follow within about 2 seconds; what they have claimed by then is still sent"
-"""They read what operators hold and limit with each heartbeat; nothing says which of them has."""
+"""Relays read pauses and limits with each heartbeat; nothing reports which relay has."""
 NAMED = 20
 """Bad lines that are named; the rest is counted."""
 
@@ -152,7 +152,7 @@ def unlimit(exchange: Exchange) -> None:
 
 
 def _not_cancelled(opened: OperatorSession, message: UUID) -> int:
-    """Tell why a message was not taken back; return the exit code."""
+    """Print why a message was not cancelled; return the exit code."""
     story = opened.rows("show_message", **Archived(message)._asdict())
     if not story:
         complain(f"No message has the id {message}, neither in the queue nor in the archive.")

@@ -1,4 +1,4 @@
-"""`relay pipeline`: the archive into the lake, and what follows from it. Each command is one job, for a person or for a scheduler."""
+"""`relay pipeline`: exports the archive into the lake, and works on it. Each command is one job, for an operator or a scheduler."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def export(
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Copy what was archived since the last export into the lake, exactly once."""
+    """Copy messages archived since the last export into the lake, exactly once."""
     if again:
         if batch_rows or adopt or new_lake or register:
             raise typer.BadParameter("it goes with --master and --json alone: export first, then this.", param_hint="--again")
@@ -151,7 +151,7 @@ def run(
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Export, metrics and verify, one after the other: what a scheduler runs. A step that fails keeps no later one from its work."""
+    """Run export, metrics and verify in this order, for a scheduler. A step that fails ends no other; all that was done is printed."""
     with workplace() as place, spark("run", master) as session:
         done, failed = run_steps(
             {

@@ -110,7 +110,7 @@ def replay(
 
 
 def reconcile(*, comparison: ReconcileComparison, master: Master = None, as_json: Json = False) -> None:
-    """Hold what was published against what consumers say they received; exit 5 if something is lost or duplicated."""
+    """Compare published messages with the receipts of consumers; exit 5 if a message is lost or duplicated."""
     with workplace() as place:
         from relay.pipeline.reconcile import job as work  # noqa: PLC0415 - see relay.cli.main
 

@@ -21,7 +21,7 @@ FOLDED = 1000
 
 
 def show(message: ShownMessage, *, as_json: Json = False) -> None:
-    """Tell one message's story over keys, queue and archive: state, attempts, what it waits for, replays, what it holds or replaced.
+    """Show one message's history in keys, queue and archive: state, attempts, reason for waiting, replays, bundled and replaced messages.
 
     Where several messages have the id, all are shown, each with its place; ID@XID/SEQ shows the one at a place.
     """

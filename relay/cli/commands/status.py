@@ -45,7 +45,7 @@ def status(
     every: Annotated[bool, typer.Option("--all", help="Also relays that fell silent more than 5 minutes and the lock time ago.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two updates of --watch.")] = 2.0,
 ) -> None:
-    """Show what waits, what goes out, which relays are at work and what needs a person."""
+    """Show the queue, the throughput, the relays, and problems that need an operator."""
     with console() as opened:
         if watch:
             _watch(opened, interval, every=every, as_json=as_json)
@@ -56,7 +56,7 @@ def status(
 
 
 def read_status(opened: OperatorSession, *, every: bool = False) -> Status:
-    """Everything that `relay status --json` prints; `every` relay, or only those that are not long gone."""
+    """Everything that `relay status --json` prints; `every` relay, or only recent ones."""
     found: Status = {"schema": opened.schema, "queue": opened.row("read_status")}
     found["lake"] = _lake(opened.row("read_lake"), found["queue"])
     found["recent"] = _recent(opened)
@@ -75,7 +75,7 @@ def read_status(opened: OperatorSession, *, every: bool = False) -> Status:
 
 
 def picture(found: Status) -> RenderableType:
-    """The status for people."""
+    """The human-readable status."""
     from rich.console import Group  # noqa: PLC0415 - see cli_output
 
     parts: list[RenderableType] = [_queue(found), _recent_line(found["recent"])]

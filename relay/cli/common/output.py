@@ -1,4 +1,4 @@
-"""How commands show what they found: tables for people, JSON for scripts."""
+"""Output of commands: tables for operators, JSON for scripts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PIPE_WIDTH = 240
 
 
 def terminal() -> Console:
-    """Standard output for people; foreign text is never taken for markup."""
+    """Standard output for operators; foreign text is never read as markup."""
     from rich.console import Console  # noqa: PLC0415 - a tenth of a second that JSON and --help need not wait
 
     width = None if sys.stdout.isatty() else PIPE_WIDTH
@@ -80,7 +80,7 @@ def show_fields(fields: Mapping[str, Any]) -> None:
 
 
 def words(value: object) -> str:
-    """One value for people, on one line."""
+    """One value, human-readable, on one line."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -93,7 +93,7 @@ def words(value: object) -> str:
 
 
 def length(seconds: float | None) -> str:
-    """A length of time for people: 850 ms, 12 s, 5 min, 3 h, 2 d."""
+    """A human-readable length of time: 850 ms, 12 s, 5 min, 3 h, 2 d."""
     if seconds is None:
         return "none"
     if seconds < 1:
@@ -115,7 +115,7 @@ def rate(per_second: float) -> str:
 
 
 def typed(command: str, name: str) -> str:
-    """A command as a person would type it, with a foreign name quoted for the shell."""
+    """A command to type, with a foreign name quoted for the shell."""
     return f"`relay {command} {'-- ' if name.startswith('-') else ''}{shlex.quote(name) if name.isprintable() else quoted(name)}`"
 
 

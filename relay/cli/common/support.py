@@ -140,7 +140,7 @@ def publish_options(text: str | None) -> Any:
 
 
 def changed(held: bool, state: str, reason: str) -> str:  # noqa: FBT001 - what the database answered
-    """What holding something came to: a second hold changes the reason at most."""
+    """The result of a pause or limit: repeating it changes at most the reason."""
     if held:
         return f"is {state}"
     return f"was {state} already; the reason is now {reason!r}" if reason else f"was {state} already; nothing is changed"

@@ -42,7 +42,7 @@ class Workers(NamedTuple):
         return None if self.able else UNABLE
 
     def said(self, what: str) -> dict[str, Any]:
-        """What the living say of exchanges, `silent` or `behind`, by the exchange."""
+        """By exchange, the reports of living relays: `silent` or `behind`."""
         return {name: about for row in self.alive.values() for name, about in _items(row["state"].get(what))}
 
 
@@ -53,7 +53,7 @@ def read_workers(opened: OperatorSession) -> Workers:
 
 
 def _items(said: object) -> list[tuple[str, Any]]:
-    """A relay of another version may say something else."""
+    """A relay of another version may report something else."""
     if isinstance(said, dict):
         return list(said.items())
     return [(name, None) for name in said] if isinstance(said, list) else []

@@ -1,1 +1,1 @@
-"""`relay contract`: where a schema comes from, and its trial on the archive."""
+"""`relay contract`: reads a schema, and tries it on the archive."""

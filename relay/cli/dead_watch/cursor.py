@@ -45,7 +45,7 @@ class DeadCursor:
         return next((dead for dead in self._page(opened, before(place), 1, None) if place_of(dead) == place), None)
 
     def saw(self, dead: Mapping[str, Any]) -> None:
-        """Never give this one again."""
+        """Never return this message again."""
         self._seen[place_of(dead)] = dead["exchange"]
 
     def knows(self, place: Place) -> bool:

@@ -173,7 +173,7 @@ def _webhook(acting: WatchActions, url: _Url) -> Handler:
 
 
 def _secret() -> Callable[[], str]:
-    """What gives the secret that holds now."""
+    """A function that returns the current secret."""
     chosen = settings()
     if chosen.webhook_secret is None:
         raise typer.BadParameter(UNSIGNED)

@@ -14,24 +14,24 @@ from relay.cli.dead_watch.cursor import Place, before
 MAX_UNTOLD: Final = 500
 """Messages in memory that were not handled yet, for all exchanges together; each has room for one."""
 MAX_WAITING: Final = 10_000
-"""Messages that wait for another try, shared in the same way; an exchange whose share waits is read no further."""
+"""Messages that wait for a retry, shared in the same way; an exchange that has used its share is not read further."""
 MAX_EXCHANGES: Final = 5000
 """Exchanges with messages to handle; at this number no further exchange is read."""
 
 
 @dataclass(eq=False)
 class WaitingTry:
-    """A message that waits for a try by some handlers."""
+    """A message that waits for some handlers."""
 
     exchange: str
     place: Place
     rest: Sequence[Handler]
     due: float
     dead: Dead | None = None
-    """Its row, until the first try."""
+    """Its row, until the first attempt."""
     tries: int = 0
     spoilt: bool = False
-    """One handler has given it up."""
+    """Whether a handler has given up."""
 
 
 @dataclass(eq=False)
@@ -41,7 +41,7 @@ class _Line:
     since: int
     """Orders the lines: by arrival, and after a turn by its end."""
     fresh: bool = True
-    """It had no turn yet."""
+    """Whether it had no turn yet."""
     heap: list[tuple[float, int, WaitingTry]] = field(default_factory=list)
     waiting_first: int = 0
     read_to: Place | None = None
@@ -55,7 +55,7 @@ class _Line:
 class ExchangeTurns:
     """Holds messages by exchange, and gives the exchanges turns.
 
-    Every other turn goes to the exchange that came last, if it had no turn yet: one more among very many need not wait for all of them.
+    Every other turn goes to the newest exchange if it had no turn yet, so that a new one need not wait for all others.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class ExchangeTurns:
 
     @property
     def waiting(self) -> int:
-        """Messages that wait for another try."""
+        """Messages that wait for a retry."""
         return sum(line.waiting for line in self._lines.values())
 
     @property

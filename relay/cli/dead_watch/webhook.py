@@ -16,7 +16,7 @@ _ANSWER_BYTES = 4096
 _UNAVAILABLE = frozenset({429, 502, 503, 504})
 """Status codes by which a gateway or the receiver reports that it is unavailable."""
 _LONGEST_NUMBER = 9
-"""Digits of a Retry-After that is taken for seconds."""
+"""Digits of a Retry-After that is read as seconds."""
 
 
 class WebhookHandler:

@@ -14,7 +14,7 @@ MOST_IN_ALL = 100_000
 Group = tuple[Kind, str]
 """What is claimed in one order: a kind, of an exchange; the exchange is empty for what goes in one order of all exchanges."""
 Claimed = Callable[[Collection[str]], Collection[str]]
-"""Tells which of these messages, gone from the queue, a relay has claimed."""
+"""Returns which of these messages, which have left the queue, a relay has claimed."""
 
 
 class Recheck:
@@ -56,32 +56,32 @@ class Recheck:
         """Those that should not be as they were.
 
         Args:
-            now: what is left of the watched, by id.
+            now: the watched messages that are still in the queue, by id.
             silent: exchanges whose messages wait for the broker.
-            claimed: asks for those that are gone.
+            claimed: finds out which of the missing messages a relay has claimed.
 
         """
-        fates = {group: _by_change(rows, now, silent) for group, rows in self._groups.items()}
-        fresh = [row for (kind, _), (_, gone) in fates.items() if kind == "fresh" for row in gone]
-        for group, (left, gone) in fates.items():
-            # Where nothing of an exchange was claimed its fresh messages may still have those of others in front of them.
-            moved = gone or (fresh if group[0] == "fresh" else [])
-            yield from (now[row.id] for row in self._skipped(group, left, moved, now, claimed))
+        split = {group: _by_change(rows, now, silent) for group, rows in self._groups.items()}
+        fresh = [row for (kind, _), (_, changed) in split.items() if kind == "fresh" for row in changed]
+        for group, (unchanged, changed) in split.items():
+            # If nothing of an exchange was claimed, fresh messages of other exchanges may still be before its own.
+            moved = changed or (fresh if group[0] == "fresh" else [])
+            yield from (now[row.id] for row in self._skipped(group, unchanged, moved, now, claimed))
 
     def _skipped(
-        self, group: Group, left: list[QueueRow], moved: list[QueueRow], now: Mapping[str, QueueRow], claimed: Claimed
+        self, group: Group, unchanged: list[QueueRow], moved: list[QueueRow], now: Mapping[str, QueueRow], claimed: Claimed
     ) -> Iterable[QueueRow]:
         if not moved or group[0] == "lock":
-            # Nothing at all was done. Locks that are over all end in one page of a walk.
-            return left
-        if not left or group[0] == "suspect":
+            # No progress at all. Expired locks are all released within one page of a scan.
+            return unchanged
+        if not unchanged or group[0] == "suspect":
             return []
         known = claimed([row.id for row in moved if row.id not in now])
         touched = [row for row in moved if row.id in now or row.id in known]
         if group[0] != "fresh" and self._met[group] > MOST:
-            # They have no order of their own: as long as some go, the others may have to wait for their turn.
+            # They have no order: while some are claimed, the others may still be waiting for their turn.
             return []
-        return [row for row in left if any(_is_always_before(row, other) for other in touched)]
+        return [row for row in unchanged if any(_is_always_before(row, other) for other in touched)]
 
 
 def _by_change(rows: Mapping[str, QueueRow], now: Mapping[str, QueueRow], silent: Collection[str]) -> tuple[list[QueueRow], list[QueueRow]]:

@@ -14,7 +14,7 @@ Kind = Literal["fresh", "waiting", "suspect", "key", "lock"]
 FAR = 10 * 366 * 86_400.0
 """Seconds in the future that must be a mistake: ten years."""
 LEFT = (0, 0)
-"""Every walk of a relay begins behind this position."""
+"""Every scan of a relay begins after this position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ Say = Callable[[int], None]
 
 @dataclass
 class ScanResult:
-    """What a walk has met."""
+    """The findings of a scan."""
 
     walked: int = 0
     states: Counter[State] = field(default_factory=Counter)
