@@ -52,7 +52,7 @@ class Fields(BaseSettings):
     allow_insecure: bool = setting(
         False,  # noqa: FBT003
         "true or false",
-        "Obey options of the URLs that ask for less than is checked without them: `no_verify_ssl`, `sslmode=disable` or `allow`",
+        "Accept options of the URLs that weaken security: `no_verify_ssl`, `sslmode=disable` or `allow`",
     )
     schema_name: Printable = setting(
         "public", "1 to 63 printable characters", "Schema of the queue's tables", max_length=63, alias="schema"
@@ -60,7 +60,7 @@ class Fields(BaseSettings):
     role_prefix: RolePrefix | None = setting(
         None,
         "1 to 54 of a to z, 0 to 9 and _, beginning with a letter and not with pg_",
-        "What the names of this outbox's roles begin with; `relay migrate` reads it",
+        "Prefix of the names of this outbox's roles; `relay migrate` reads it",
         shown="from database and schema",
     )
     name: Printable = setting(
@@ -69,31 +69,32 @@ class Fields(BaseSettings):
     batch_size: int = whole(1000, 1, 10_000, "Messages of one claim; never more than the window")
     window: int = whole(4000, 1, 100_000, "Messages claimed and not yet settled")
     window_bytes: int = whole(
-        64 << 20, 1 << 16, 1 << 40, "Bytes of memory for messages claimed and not yet settled; answers of handlers may take as many again"
+        64 << 20,
+        1 << 16,
+        1 << 40,
+        "Bytes of memory for messages claimed and not yet settled; answers of handlers may take as much again",
     )
-    lock_seconds: float = seconds(_POLICY.lock_seconds, 1, 86_400, "A message's lock: how long a dead relay keeps what it held")
-    poll_interval: float = seconds(1, 0.05, 3600, "Longest pause between two looks at an empty queue, in seconds")
+    lock_seconds: float = seconds(_POLICY.lock_seconds, 1, 86_400, "Lock time: how long the messages of a dead relay stay locked")
+    poll_interval: float = seconds(1, 0.05, 3600, "Longest pause between two polls of an empty queue, in seconds")
     prepare: bool = setting(True, "true or false", "Prepared statements; false behind PgBouncer in transaction mode")  # noqa: FBT003
     notify: Notify = word(_POLICY.notify, Notify, "When an INSERT notifies: while a relay is idle, always, never")
-    max_attempts: int = whole(
-        _POLICY.retry.max_attempts, 1, 1_000_000, "Tries that the broker may spoil before a message is archived `failed`"
-    )
-    backoff_base: float = seconds(_POLICY.retry.backoff_base, 0, 86_400, "Seconds to wait after the first spoiled try; doubles with each")
-    backoff_max: float = seconds(_POLICY.retry.backoff_max, 0, 604_800, "Longest wait between two tries, in seconds")
+    max_attempts: int = whole(_POLICY.retry.max_attempts, 1, 1_000_000, "Failed attempts before a message is archived `failed`")
+    backoff_base: float = seconds(_POLICY.retry.backoff_base, 0, 86_400, "Seconds to wait after the first failure; doubles with each")
+    backoff_max: float = seconds(_POLICY.retry.backoff_max, 0, 604_800, "Longest wait between two attempts, in seconds")
     unroutable: UnroutablePolicy = setting(
         _POLICY.retry.unroutable,
         "one of retry, reject, accept, or a list such as retry,audit=accept",
-        "What becomes of messages that no queue takes, also by exchange",
+        "Policy for messages that no queue takes, also by exchange",
     )
-    on_dead_key: OnDeadKey = word("continue", OnDeadKey, "After a dead message: its ordering key goes on, or waits for an operator")
-    on_lock_expired: OnLockExpired = word("retry", OnLockExpired, "A message whose lock expired: again, or archived `lock_expired`")
+    on_dead_key: OnDeadKey = word("continue", OnDeadKey, "After a dead message: its ordering key continues, or waits for an operator")
+    on_lock_expired: OnLockExpired = word("retry", OnLockExpired, "A message whose lock expired: sent again, or archived `lock_expired`")
     archive: Archived = word("all", Archived, "What is archived: every message, or only what is not a success")
-    direction: Direction = word("outbox", Direction, "What the schema holds: what the relay sends, or what was received and workers handle")
+    direction: Direction = word("outbox", Direction, "What the schema holds: messages to send, or received messages for workers")
     allowed_exchanges: Names | None = setting(
         None, "names or globs between commas, amq.default for the default exchange; leave it out to allow all",
         "Exchanges that messages may name, such as `orders,audit.*`", shown="all",
     )  # fmt: skip
-    max_body_bytes: int = whole(_POLICY.max_body_bytes, 1, 128 << 20, "Largest payload; RabbitMQ 4 takes no more by itself")
+    max_body_bytes: int = whole(_POLICY.max_body_bytes, 1, 128 << 20, "Largest payload; the default is RabbitMQ 4's own limit")
     retention_days: int = whole(30, 0, 36_500, "Days that the archive keeps successes, 0 for ever")
     dead_retention_days: int = whole(365, 0, 36_500, "Days that the archive keeps dead messages, 0 for ever")
     received_retention_days: int = whole(30, 0, 36_500, "Days that consumers' marks of handled messages stay, 0 for ever")
@@ -103,14 +104,14 @@ class Fields(BaseSettings):
     bundle_max_bytes: int = whole(1 << 20, 1, 128 << 20, "Largest bundle, in bytes of its contents")
     http_host: str = setting("127.0.0.1", "a host name or an address", "Where /metrics, /livez and /readyz listen", min_length=1)
     http_port: int | None = whole(0, 0, 65_535, "Their port; 0 takes a free one, empty turns them off", " or empty")
-    log_level: LogLevel = word("info", LogLevel, "Least level of a log line")
+    log_level: LogLevel = word("info", LogLevel, "Lowest level of log lines")
     log_format: LogFormat | None = word(None, LogFormat, "How log lines look", shown="`console` on a terminal, else `json`")
     webhook_url: SecretStr | None = setting(
         None, "a URL of http or https", "Where `relay dead watch` posts each message, as with `--webhook`", shown="none"
     )
     webhook_secret: WebhookSecret | None = setting(None, WEBHOOK_SECRET, "Signs the webhooks of `relay dead watch`")
     drain_seconds: float = seconds(20, 0, 3600, "How long SIGTERM waits for confirms; at most 0.8 of the lock time")
-    exit_after_idle: float | None = seconds(None, 0, 86_400, "End after so many idle seconds, both servers there", " or empty")
+    exit_after_idle: float | None = seconds(None, 0, 86_400, "Exit after this many idle seconds with both servers available", " or empty")
 
     receive_queues: Names | None = setting(
         None, "names of queues between commas", "Queues that `relay receive` takes messages from", shown="none"
@@ -124,9 +125,9 @@ class Fields(BaseSettings):
     )
     inbox_limit: int = whole(100_000, 1, 1_000_000_000, "Messages in the inbox above which `relay receive` takes no more from the queues")
     work_concurrency: int = whole(10, 1, 1000, "Handlers that a worker runs at the same time")
-    work_batch: int = whole(1, 1, 10_000, "Messages that a worker hands to its handler at once; more than one come as a list")
+    work_batch: int = whole(1, 1, 10_000, "Messages in one call of a worker's handler; more than one are passed as a list")
     work_seconds: float | None = seconds(
-        300, 0.05, 604_800, "How long a handler may take; then its lock is left to expire. Empty: as long as it likes", " or empty"
+        300, 0.05, 604_800, "Time limit of a handler; after it the message's lock expires. Empty: no limit", " or empty"
     )
 
     lake_url: str | None = setting(None, "a folder, s3://bucket/path or gs://bucket/path", "Where the lake is", min_length=1)
@@ -136,10 +137,8 @@ class Fields(BaseSettings):
     pipeline_database_url: Conninfo | None = setting(
         None, CONNINFO, "PostgreSQL that the pipeline reads, such as a login of the role `etl`", shown="`RELAY_DATABASE_URL`"
     )
-    pipeline_connections: int = whole(
-        8, 1, 1000, "Connections to PostgreSQL that the tasks of a pipeline's job have open at a time, whatever their number"
-    )
+    pipeline_connections: int = whole(8, 1, 1000, "Connections to PostgreSQL that all tasks of a pipeline's job may have open together")
     pipeline_snapshot_seconds: float = seconds(
-        30, 0.1, 3600, "How long one statement of a verification may last, and so hold up the queue's clean-up, before it is made smaller"
+        30, 0.1, 3600, "How long one statement of a verification may last, and so delay the queue's clean-up, before it is split"
     )
     pipeline_replica_url: Conninfo | None = setting(None, CONNINFO, "A standby of it that an export reads rows from", shown="none")
