@@ -27,7 +27,7 @@ def test_an_exchange_is_limited_and_let_go(cli: Cli, seeded: Seeded) -> None:
     assert [("orders", 1.0, "")] == seeded.run(ROW)
 
     assert "exchange 'orders' has no limit any more\n" == cli("unlimit", "orders")
-    assert "Exchange 'orders' is not limited; `relay status` lists those that are." == cli.refused("unlimit", "orders", code=3)
+    assert "Exchange 'orders' is not limited; `relay status` lists the limits." == cli.refused("unlimit", "orders", code=3)
 
 
 @pytest.mark.parametrize("figure", [0, -5, "nan", "inf", 1e7])

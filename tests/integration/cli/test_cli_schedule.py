@@ -63,7 +63,7 @@ def test_errors_and_last_ticks_are_listed(cli: Cli, seeded: Seeded) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "sentence"),
     [
-        (["remove", "x"], 3, "There is no schedule 'x'; `relay schedule list` shows those that there are."),
+        (["remove", "x"], 3, "There is no schedule 'x'; `relay schedule list` shows them all."),
         (["pause", "x"], 3, "There is no schedule 'x'."),
         (["resume", "a\nb"], 3, r"There is no schedule $'a\x0ab'."),
         (["run-now", "x"], 3, "There is no schedule 'x'."),
