@@ -1,17 +1,17 @@
 -- A claim takes messages by the bytes that they have in the table, and prints them. A number such as 1e-16380 takes some bytes there and 16 kB as text:
 -- 600 messages of one kilobyte each, with hundreds of such numbers in their headers, stopped all exchanges for a minute.
 
--- As in 0052, but the numbers in options may have 256 KiB as text, not 8 MiB: that is as much as the doubles have that fit into headers, with all
--- their digits. Options of few bytes are looked at too.
+-- As in 0052, but the numbers in options may have 320 KiB as text, not 8 MiB: more than all doubles have that fit into headers, with 17 digits each.
+-- Options of few bytes are looked at too.
 CREATE OR REPLACE FUNCTION @schema@.queue_message_options_length_problem(options jsonb) RETURNS text LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 #variable_conflict use_variable
 BEGIN
     RETURN CASE
         WHEN pg_catalog.pg_column_size(options) <= 4096 AND pg_catalog.pg_column_compression(options) IS NULL
             AND pg_catalog.octet_length(options::pg_catalog.text) <= 65536 THEN NULL
-        WHEN (SELECT pg_catalog.sum(pg_catalog.octet_length(number::pg_catalog.text)) > 262144 FROM pg_catalog.jsonb_path_query(options,
+        WHEN (SELECT pg_catalog.sum(pg_catalog.octet_length(number::pg_catalog.text)) > 327680 FROM pg_catalog.jsonb_path_query(options,
                 'strict $.** ? (@.type() == "number")'::pg_catalog.jsonpath) AS number)
-            THEN 'options has numbers of more than 262144 bytes as text; write numbers of that many digits as strings' END;
+            THEN 'options has numbers of more than 327680 bytes as text; write numbers of that many digits as strings' END;
 END
 $$;
 

@@ -54,10 +54,10 @@ class FloodControl:
         """Bytes of a message of these, as they were in the last claim."""
         self._most = MOST + 1
 
-    def flooding(self, batch: Batch) -> str | None:
-        """The exchange that has more than half of a claim that was cut short by a limit."""
+    def flooding(self, batch: Batch, part: int = 2) -> str | None:
+        """The exchange that has more than one part in so many of a claim that was cut short by a limit."""
         exchange, (messages, _) = max(batch.exchanges.items(), key=lambda one: one[1].messages)
-        return exchange if messages * 2 > len(batch.claims) else None
+        return exchange if messages * part > len(batch.claims) else None
 
     def took(self, batch: Batch) -> None:
         """Learn what was claimed."""

@@ -72,8 +72,10 @@ class Streams:
             self._branches.split(exchange)
         resumed = self._paused - frozenset(exchanges)
         self._paused = frozenset(exchanges)
-        if len(self._going) > MOST:
-            self._branches.join([stream for stream in self._going if _is_shared(stream) or resumed.issuperset(stream.only or ())])
+        going = self._going
+        if resumed and len(going) > MOST:
+            first, others = going[: MOST - 1], going[MOST - 1 :]
+            self._branches.join([*others, *(stream for stream in first if _is_shared(stream) or resumed.issuperset(stream.only or ()))])
         return bool(resumed)
 
     def limit(self, exchanges: Collection[str]) -> None:
@@ -248,14 +250,16 @@ class Streams:
             if name in self._branches:
                 self._branches[name].cut = True
 
-    def _split_flood(self, batch: Batch) -> None:
-        flood = self._share.flooding(batch) if self._share and len(self._going) < MOST else None
+    def _split_flood(self, batch: Batch, part: int = 2) -> None:
+        flood = self._share.flooding(batch, part) if self._share and len(self._going) < MOST else None
         if flood is not None:
             self._branches.split(flood)
 
     def _room(self, branch: Stream, limit: int) -> int:
-        """Messages that may be claimed now of a stream that was split off; it may have been paused since this round began."""
+        """Messages that may be claimed now of a stream that was split off; it may have been paused or replaced since this round began."""
         names = branch.only or set()
+        if len(self._branches.exchanges(branch)) < len(names):
+            return 0
         allowance = min((self._limits.allowance(name) or 0 for name in names if name in self._limits.names), default=None)
         if names <= self._paused or allowance == 0:
             return 0
@@ -273,7 +277,7 @@ class Streams:
         if not branch.cut:
             self._rejoin(branch, idle=not batch)
         elif batch and branch.full and _is_shared(branch):
-            self._split_flood(batch)
+            self._split_flood(batch, MOST)
         return batch
 
     def _rejoin(self, branch: Stream, *, idle: bool) -> None:

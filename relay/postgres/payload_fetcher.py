@@ -71,18 +71,17 @@ class Pace:
         """Bytes that a message may take for its payload to travel with the claim."""
         return self._bounded(LARGE)
 
-    def fitted(self, *, overfull: bool, expected: bool, cut: bool) -> None:
+    def fitted(self, *, overfull: bool, spare: bool) -> None:
         """Learn whether a claim took more memory than there was, so that messages of it went back: the database had printed these in vain.
 
         Args:
             overfull: it did.
-            expected: no message was longer than its size lets expect.
-            cut: more was due than it might bring; the others show nothing.
+            spare: it left most of the room, although more was due than it might bring.
 
         """
         if overfull:
             self._expansion = min(self._expansion * GROWTH, MOST_EXPANSION)
-        elif expected and cut:
+        elif spare:
             self._expansion = max(self._expansion // 2, 1)
 
     def unanswered(self) -> None:

@@ -23,6 +23,7 @@ from relay.postgres.array_literal import literal
 from relay.postgres.claiming import ClaimAnswer, Claiming
 from relay.postgres.deferred_payloads import DeferredPayloads
 from relay.postgres.parameters import at, at_all, heads_of, page_of, probe, ranges_of, trusted, wanted_of
+from relay.postgres.payload_fetcher import GROWTH
 from relay.postgres.refusals import Refusals
 from relay.postgres.session import BY_INDEX, IN_ORDER, Session
 from relay.postgres.settling import Settling
@@ -134,12 +135,12 @@ class Store:
         left = {index for index, claim in enumerate(claims) if claim.payload is None or claim.options == b""}
         unready = left or (claims and came > tick + half)
         whole, overfull = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else (claims, False)
+        batch, cut = Batch(token, whole, answer.clock, tick, batch.deadline, wanted.source, batch.behind), found > len(claims)
         if claims:
-            pace.fitted(overfull=overfull, expected=not left, cut=found > len(claims))
-            pace.claimed(came - tick, time.monotonic() - tick, half=half, cut=found > len(claims), room=limit_bytes)
-        batch = Batch(token, whole, answer.clock, tick, batch.deadline, wanted.source, batch.behind)
+            pace.fitted(overfull=overfull, spare=cut and GROWTH * batch.size <= limit_bytes)
+            pace.claimed(came - tick, time.monotonic() - tick, half=half, cut=cut, room=limit_bytes)
         return Claimed(
-            batch if whole else None, answer.snapshot, full=found + len(answer.refused) >= limit or found > len(claims),
+            batch if whole else None, answer.snapshot, full=found + len(answer.refused) >= limit or cut,
             last=answer.last, bounds=answer.bounds, refused=answer.refused,
         )  # fmt: skip
 

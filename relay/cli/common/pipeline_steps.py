@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import typer
@@ -45,10 +46,16 @@ class FailedStep(NamedTuple):
         return {"step": self.step, "error": self.sentence, "exit_code": self.exit_code}
 
 
-def run_steps(steps: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], list[FailedStep]]:
+def run_steps(
+    steps: Mapping[str, Callable[[], Any]], *, needs: Mapping[str, str] = MappingProxyType({})
+) -> tuple[dict[str, Any], list[FailedStep]]:
     """Run the steps in order, up to a signal; return the results by name, and the steps that raised or were cut short.
 
     A step that was cut short behind a commit has a result as well, whose `failure` says why.
+
+    Args:
+        steps: what to run, by name.
+        needs: the step without whose result another one, by name, does not run.
 
     Raises:
         KeyboardInterrupt: a signal before anything was done.
@@ -56,6 +63,8 @@ def run_steps(steps: Mapping[str, Callable[[], Any]]) -> tuple[dict[str, Any], l
     done: dict[str, Any] = {}
     failed: list[FailedStep] = []
     for name, step in steps.items():
+        if needs.get(name) not in {None, *done}:
+            continue
         try:
             done[name] = step()
         except (Exception, KeyboardInterrupt) as error:

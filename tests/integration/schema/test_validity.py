@@ -297,9 +297,9 @@ PACKED = (
 @pytest.mark.parametrize("kind", LONG)
 @pytest.mark.parametrize("into", ["queue_message (exchange, options)", "queue_message_keyed (coalesce_key, exchange, options)"])
 def test_options_that_no_relay_sends_are_refused(shared_connection: psycopg.Connection[Any], kind: str, into: str) -> None:
-    """16 numbers have 256 KiB as text, and one more is refused; also where a table holds them compressed."""
+    """20 numbers have 320 KiB as text, and one more is refused; also where a table holds them compressed."""
     key = "'k', " if "key" in into else ""
-    for numbers, taken in ((16, True), (17, False)):
+    for numbers, taken in ((20, True), (21, False)):
         statement = f"INSERT INTO {into} VALUES ({key}'orders', {LONG[kind].format(numbers)})".encode()
         with shared_connection.transaction(force_rollback=True):
             shared_connection.execute(f"{PACKED} FROM generate_series(1, {numbers})".encode())
@@ -309,7 +309,7 @@ def test_options_that_no_relay_sends_are_refused(shared_connection: psycopg.Conn
                 shared_connection.execute(statement)
                 continue
             with pytest.raises(
-                psycopg.errors.CheckViolation, match="options has numbers of more than 262144 bytes as text; write numbers of that"
+                psycopg.errors.CheckViolation, match="options has numbers of more than 327680 bytes as text; write numbers of that"
             ):
                 shared_connection.execute(statement)
 

@@ -76,6 +76,38 @@ def test_a_flood_among_them_goes_on_by_itself(streams: Streams, store: FakeClaim
     assert [["x0"], MANY[1:]] == sorted(asked(streams, store))
 
 
+def test_several_backlogs_among_them_go_on_by_themselves(streams: Streams, store: FakeClaims) -> None:
+    """None of them has half of a claim, but the small ones would wait for all of both."""
+    store.script["branch"][:0] = [of(*["x0"] * 4, *["x1"] * 4, "x2"), of(*["x1"] * 4, "x2")]
+    asked(streams, store, 1)
+    store.script["branch"][:0] = [of("x0"), of(*["x1"] * 4, "x2")]
+    asked(streams, store, 2)
+    assert [["x0"], ["x1"], MANY[2:]] == sorted(asked(streams, store, 3))
+
+
+def test_exchanges_that_are_resumed_one_by_one_are_claimed_together(store: FakeClaims, clock: Clock) -> None:
+    """As when silence ends at one after the other: the first have streams of their own, all others share one."""
+    streams = Streams(store, FloodControl(window=2000, in_flight=lambda _: 0, clock=clock))
+    streams.pause([*MANY, *OTHERS])
+    for left in range(len(MANY + OTHERS) - 1, -1, -1):
+        streams.pause([*MANY, *OTHERS][:left])
+    names = asked(streams, store, MOST)
+    assert (MOST, {*MANY, *OTHERS}) == (len(names), {name for some in names for name in some})
+
+
+def test_a_stream_that_was_replaced_in_the_middle_of_a_round_claims_nothing(streams: Streams, store: FakeClaims) -> None:
+    """It may still name an exchange that was paused meanwhile."""
+    streams.pause(["y"])
+    streams.pause([])
+    [shared, _] = sorted(streams._going, key=lambda one: -len(one.only or ()))
+    streams.pause(OTHERS)
+    streams.pause([])
+    streams.pause(MANY[:1])
+    store.wanted.clear()
+    assert at_once(streams._claim_branch(shared, 100, 1)) is None
+    assert [] == store.wanted
+
+
 def test_what_is_left_of_nothing_goes_back_to_the_main_stream(streams: Streams, store: FakeClaims) -> None:
     """One claim that finds all there is ends the stream."""
     store.full = False

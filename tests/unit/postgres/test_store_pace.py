@@ -153,13 +153,13 @@ async def test_a_claim_for_which_the_window_had_no_room_lets_no_larger_one_follo
 
 @timeless
 async def test_claims_that_took_more_memory_than_there_was_are_followed_by_smaller_ones() -> None:
-    """The database had printed what went back in vain; they grow again when messages are as long as they seem."""
+    """The database had printed what went back in vain; they grow again when they leave most of the room."""
     played = Played()
     played.answers["read_payload"] += [[(bytes(5000), 5000, 0.0, None)] for _ in range(3)]
     for _ in range(2):
         await played.claim(limit_bytes=4000, answer=due_rows(LEFT, LEFT, found=9))
 
-    await played.claim(answer=due_rows(LEFT, found=9))
+    await played.claim(limit_bytes=4 * 5000, answer=due_rows(LEFT, found=9))
     bounds = [(await brought(played, due_rows(a_claim(), found=9)))[0] for _ in range(6)]
     assert [PLENTY // GROWTH**2, PLENTY // 8, PLENTY // 4, PLENTY // 2, PLENTY, PLENTY] == bounds
 
@@ -169,6 +169,6 @@ async def test_a_claim_asks_for_one_message_at_least() -> None:
     """However much more memory than expected the others took."""
     played = Played()
     for _ in range(20):
-        played.store._shelf.pace.fitted(overfull=True, expected=False, cut=True)
+        played.store._shelf.pace.fitted(overfull=True, spare=False)
     await played.claim(limit_bytes=1)
     assert [1] == [values["limit_bytes"] for values in played.values if "limit_bytes" in values]
