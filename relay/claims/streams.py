@@ -3,7 +3,7 @@
 An exchange that is paused, silent or floods is split off: the main stream then walks over its messages once, the split-off stream stands
 still or continues from where it was, and is merged when it has caught up. After a restart it is derived again.
 
-Where many exchanges may go on, as after a pause of the broker, they share one stream: each claim walks over what others have in the queue.
+Where many exchanges may go on, as after a pause of the broker, they share a stream: each claim walks over what others have in the queue.
 
 An exchange that is limited is split off as soon as a claim of the main stream could take more of it than it may, and continues in claims
 of its own, as many messages at a time as it may have. While it keeps within its limit the main stream has it.

@@ -41,7 +41,7 @@ class BrokerUnblocked(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeQuarantined(Event):
-    """A channel was closed or an exchange is missing: its messages are sent one at a time until one is confirmed."""
+    """A channel was closed or an exchange is missing: its messages are sent one at a time until one is accepted."""
 
     level: ClassVar[str] = "warning"
     exchange: str
@@ -50,7 +50,7 @@ class ExchangeQuarantined(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeProven(Event):
-    """An exchange has confirmed a single message; batches resume."""
+    """The broker has accepted a single message of an exchange; batches resume."""
 
     level: ClassVar[str] = "debug"
     exchange: str

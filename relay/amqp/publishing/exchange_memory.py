@@ -11,7 +11,7 @@ from relay.amqp.publishing.routes import Route, Way
 from relay.message import PublishResult
 
 MOST_REMEMBERED: Final = 10_000
-"""Exchanges that are remembered, those that had a message last: less than a kilobyte each."""
+"""Exchanges that are remembered, those that had a message last: half a kilobyte each, and the length of the name."""
 FORGET_AFTER: Final = 600.0
 """Seconds without a message after which an exchange is forgotten; by default no backoff is longer."""
 
