@@ -80,10 +80,10 @@ async def test_what_is_longer_than_its_size_lets_expect_is_claimed_bit_by_bit(qu
     room = one + 1
 
     first = (await store.take(limit_bytes=room)).batch
-    rest = [(await store.found(limit_bytes=room)).batch for _ in range(3)]
+    rest = [(await store.found(limit_bytes=room)).batch for _ in range(6)]
 
     batches = [batch for batch in (first, *rest) if batch]
-    assert [2 * one] * 3 == [batch.size for batch in batches]
+    assert {2 * one, one} >= {batch.size for batch in batches}
     assert ids == [id_ for batch in batches for id_ in ids_of(batch)]
     assert {(1, None)} == set(await queue.sql("SELECT attempts, last_error FROM queue_message"))
 
