@@ -18,6 +18,8 @@ MAX_FOUND = 10_000
 """Messages of one exchange that are remembered."""
 MAX_IN_ALL = 50_000
 """Messages that are remembered; where there are many exchanges each has its part, and at least one."""
+STRANGERS = 5
+"""Where exchanges are known to take messages, all others together have one part in so many of this room."""
 MAX_EXCHANGES = 5_000
 """Exchanges of which messages are remembered, but for those that are known to take messages: whoever inserts chooses the names."""
 
@@ -37,15 +39,19 @@ class Backlog:
         self._most = most
         self._in_all = in_all
         self._found: dict[str, dict[Position, ScanFinding]] = {}
+        self._known: set[str] = set()
+        """Those of them that take messages."""
         self.starved = False
         """Messages of strangers were left out, of which enough are in flight."""
 
     def put(self, finding: ScanFinding, *, known: bool = False) -> None:
         """Remember a message, if there is room; `known`: its exchange takes messages."""
-        if finding.exchange not in self._found and len(self._found) >= MAX_EXCHANGES and not known:
+        if known:
+            self._known.add(finding.exchange)
+        elif finding.exchange not in self._found and self._strange >= MAX_EXCHANGES:
             return
         mine = self._found.setdefault(finding.exchange, {})
-        if len(mine) < self._room:
+        if len(mine) < self._room(finding.exchange):
             mine.setdefault(finding.position, finding)
 
     def next(
@@ -81,16 +87,18 @@ class Backlog:
             mine = self._found.get(one.exchange, {})
             mine.pop(one.position, None)
             if not mine:
-                self._found.pop(one.exchange, None)
+                self.forget([one.exchange])
 
     def forget(self, exchanges: Iterable[str]) -> None:
         """Remember nothing of these any more."""
         for exchange in exchanges:
             self._found.pop(exchange, None)
+            self._known.discard(exchange)
 
     def clear(self) -> None:
         """Remember nothing at all."""
         self._found.clear()
+        self._known.clear()
 
     def __len__(self) -> int:
         """How many messages are remembered."""
@@ -99,11 +107,16 @@ class Backlog:
     @property
     def crowded(self) -> list[str]:
         """Exchanges of which more than half of the room is taken: a scan need not look for more of them."""
-        return [exchange for exchange, found in self._found.items() if len(found) * 2 > self._room]
+        return [exchange for exchange, found in self._found.items() if len(found) * 2 > self._room(exchange)]
 
     @property
-    def _room(self) -> int:
-        return max(1, min(self._most, self._in_all // max(len(self._found), 1)))
+    def _strange(self) -> int:
+        return len(self._found) - len(self._known)
+
+    def _room(self, exchange: str) -> int:
+        strangers = self._in_all // STRANGERS if self._known else self._in_all
+        part = (self._in_all - strangers) // len(self._known) if exchange in self._known else strangers // max(self._strange, 1)
+        return max(1, min(self._most, part))
 
     @property
     def throttled(self) -> set[str]:

@@ -139,6 +139,9 @@ class Fields(BaseSettings):
     )
     pipeline_connections: int = whole(8, 1, 1000, "Connections to PostgreSQL that all tasks of a pipeline's job may have open together")
     pipeline_snapshot_seconds: float = seconds(
-        30, 0.1, 3600, "How long a statement of the pipeline may last, and so delay the queue's clean-up; a verification is split, others end with a sentence"
+        30,
+        0.1,
+        3600,
+        "How long a statement of the pipeline may last, and so delay the queue's clean-up; a verification is split, others end with a sentence",
     )
     pipeline_replica_url: Conninfo | None = setting(None, CONNINFO, "A standby of it that an export reads rows from", shown="none")

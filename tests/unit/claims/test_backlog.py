@@ -149,6 +149,19 @@ def test_names_that_nobody_knows_take_no_more_room_than_there_is_for_them(clock:
     assert (["known"], 1) == ([*map(exchange_of, backlog.next(9, ()))], len(backlog))
 
 
+def test_names_that_nobody_knows_leave_known_exchanges_their_room(clock: Clock) -> None:
+    """Else thousands of them leave each known one ten messages, and the scrub finds the rest ten at a time."""
+    backlog = Backlog(RateLimits(clock))
+    for number in range(MAX_EXCHANGES):
+        put(backlog, f"x{number}", number)
+    for number in range(20_000):
+        backlog.put(a_finding("waiting", exchange=f"known {number % 4}", position=Position(1, number)), known=True)
+    assert (20_000, []) == (len(backlog) - MAX_EXCHANGES, [name for name in backlog.crowded if "known" in name])
+    backlog.forget([f"known {number}" for number in range(4)])
+    put(backlog, "x0", *range(100_000, 100_020))
+    assert 10 == len([one for one in backlog.next(10**6, ()) if one.exchange == "x0"])
+
+
 def exchange_of(finding: ScanFinding) -> str:
     """The exchange of a finding."""
     return finding.exchange
