@@ -142,6 +142,6 @@ class Fields(BaseSettings):
         30,
         0.1,
         3600,
-        "How long a statement of the pipeline may last, and so delay the queue's clean-up; a verification is split, others end with a sentence",
+        "How long a statement of the pipeline may last, and so delay the queue's clean-up: a verification is split, others end",
     )
     pipeline_replica_url: Conninfo | None = setting(None, CONNINFO, "A standby of it that an export reads rows from", shown="none")
