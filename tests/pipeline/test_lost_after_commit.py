@@ -224,10 +224,10 @@ def _lost(cli: Cli, jobs: Jobs, archived: Archived, through: Database, behind_co
 
 @pytest.mark.usefixtures("_lost")
 def test_a_run_ends_with_an_export_that_was_cut_short(cli: Cli, jobs: Jobs) -> None:
-    """The JSON has both the export's result and the failed step; no later step has run, and the next run does all of it."""
+    """The JSON has both the export's result and the failed step; no later step had a database, and the next run does all of it."""
     found = cli.json("pipeline", "run", code=4)
 
-    assert ["export", "failed"] == list(found)
+    assert ["export", "failed", "failures"] == list(found)
     assert (2, None, 4) == (found["export"]["rows"], found["export"]["noted"], found["export"]["exit_code"])
     assert {"step": "export", "error": found["export"]["failure"], "exit_code": 4} == found["failed"]
     cli.env["RELAY_PIPELINE_DATABASE_URL"] = jobs.url

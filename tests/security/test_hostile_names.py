@@ -26,7 +26,16 @@ NAMES = [
 ]
 REFUSED = ["pg_mine", "é" * 32, "a\x1b[2Jb", "a\nb", "x" * 64]
 PIPELINE = ["read_now", "read_cluster", "read_registered", "read_lag", "read_newest_archived", "list_closed_days", "read_oldest_dead"]
-ASKED: dict[str, Any] = {"now": None, "end": "0", "mark": "0", "below": "9", "results": [], "since": "2020-01-01", "last": "2020-01-02"}
+ASKED: dict[str, Any] = {
+    "now": None,
+    "end": "0",
+    "mark": "0",
+    "below": "9",
+    "aside": [],
+    "results": [],
+    "since": "2020-01-01",
+    "last": "2020-01-02",
+}
 REPLAY = {
     "job": "j", "xids": ["7"], "seqs": [1], "ids": ["00000000-0000-7000-8000-000000000001"], "exchanges": ["e"], "routing_keys": ["k"],
     "contents": ["{}"], "bodies": [None], "options": ["{}"], "ordering_keys": [None], "expires_ats": [None], "same_id": False,

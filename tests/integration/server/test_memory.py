@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from relay.codec.option_rules import LONGEST
 from relay.memory import KEPT
 from tests.support.broker.topology import Declared, Topology
 from tests.support.database.inboxes import Start, publish, received
-from tests.support.database.queue import Queue, until
+from tests.support.database.queue import Queue, unchecked, until
 from tests.support.relays.processes import RelayProcess, Relays, peak_memory
 from tests.support.servers.shared import Say
 
@@ -67,7 +68,9 @@ async def test_a_relay_holds_no_more_than_its_window(
     inbox = await topology.declare()
     relay = await relays.start(database=queue.url, broker=amqp_url, settings={"RELAY_WINDOW_BYTES": str(WINDOW_BYTES)})
     rest = peak_memory(relay.pid)
-    await queue.sql(INSERT.format(options, key, count), inbox.exchange, inbox.routing_key)
+    async with unchecked(queue) if kind == "doubles with many zeros" else nullcontext():
+        # Those that are longer as text were taken before a check was made.
+        await queue.sql(INSERT.format(options, key, count), inbox.exchange, inbox.routing_key)
     await queue.settled(seconds=60)
 
     assert used(relay, rest, say) < OWN + COPIES * (WINDOW_BYTES + largest) + beside

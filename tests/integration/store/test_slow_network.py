@@ -11,7 +11,7 @@ import pytest
 from relay.engine.policy import Policy
 from relay.errors import NewConnectionError, StoreError
 from relay.postgres.payload_fetcher import LARGE
-from tests.support.database.queue import PLENTY, MadeStore, MakeStore, Queue
+from tests.support.database.queue import PLENTY, MadeStore, MakeStore, Queue, unchecked
 from tests.support.network.proxy import Proxy
 
 MIB = 1 << 20
@@ -68,9 +68,10 @@ async def test_options_may_take_longer_than_their_lock(queue: Queue, make_store:
     payload = LARGE + 1
     numbers = "(SELECT jsonb_agg((m || 'e-300')::numeric) FROM generate_series(1, 10000) AS m)"
     options = f"jsonb_build_object('headers', jsonb_build_object('a', {numbers}))"
-    await queue.sql(
-        f"INSERT INTO queue_message (exchange, body, options) SELECT 'orders', convert_to(repeat('x', %s), 'UTF8'), {options}", payload
-    )
+    async with unchecked(queue):
+        await queue.sql(
+            f"INSERT INTO queue_message (exchange, body, options) SELECT 'orders', convert_to(repeat('x', %s), 'UTF8'), {options}", payload
+        )
     async with Proxy.before(database_url) as proxy:
         store = make_store("slow", policy=SHORT, url=proxy.url(database_url))
         await store.register()

@@ -97,8 +97,8 @@ def test_ever_new_keys_go_in_bursts_that_grow_until_one_is_refused(bench: Bench)
     assert ([1] * 16, 1000, True) == (bursts[:16], sum(bursts), len(bursts) < 100)
     submit(bench, "no 1")
     [(channel, _)] = written(bench)
-    bench.pipe.handlers[channel].closed(TOPIC)
     submit(bench, *(f"new {number}" for number in range(100)))
+    bench.pipe.handlers[channel].closed(TOPIC)
     assert 1 == len(written(bench))
 
 
