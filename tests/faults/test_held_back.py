@@ -10,7 +10,6 @@ import pytest
 from relay.claims.rate_limits import BURST, DEBT
 from tests.support.database.queue import until
 from tests.support.faults.scene import Scene
-from tests.support.relays.scrape import HTTP, metric
 from tests.support.servers.shared import Say
 
 MANY = 100_000
@@ -23,9 +22,6 @@ SLOW = 6.0
 INSERT = """INSERT INTO queue_message (exchange, routing_key, available_at, ordering_key)
     SELECT %s, %s, now() + make_interval(secs => %s), %s FROM generate_series(1, %s)"""
 PAUSED = "paused"
-EXCHANGES, BACKLOG, WINDOW = 100, 6_000, 1_000
-SILENT = "SELECT count(*) > %s FROM queue_message_relay, jsonb_object_keys(state -> 'silent')"
-SPREAD = "INSERT INTO queue_message (exchange) SELECT (%s::text[])[1 + n %% %s] FROM generate_series(1, %s) AS n"
 RATE, BEHIND, MOVED = 10, 12_000, 50
 """A limit a second; messages of each kind behind it, more than a page; and those that are waited for."""
 
@@ -136,27 +132,6 @@ async def test_a_relay_starts_promptly_behind_delayed_messages(scene: Scene, say
     say(f"behind {FUTURE:,} delayed messages: the first one after {took:.1f} s")
     assert took <= PROMPT * SLOW
     assert [] == relay.of("database_down") + relay.of("maintenance_failed")
-
-
-@pytest.mark.fault(7, repeats=3)
-@pytest.mark.slow
-async def test_a_backlog_over_many_exchanges_needs_no_more_claims_after_the_broker_stood_still(scene: Scene, say: Say) -> None:
-    """Each exchange was silent and is claimed apart, for which a claim walks over the messages of all others: together they go in few."""
-    exchanges = [await scene.topology.declare_exchange(f"{scene.inbox.exchange}.{number}", kind="fanout") for number in range(EXCHANGES)]
-    for exchange in exchanges:
-        await (await scene.topology._channel.get_queue(scene.inbox.queue)).bind(exchange)
-    relay = await scene.start(**HTTP, RELAY_WINDOW=str(WINDOW))
-    await relay.logged("broker_up")
-    scene.broker.freeze()
-    await scene.queue.sql(SPREAD, exchanges, len(exchanges), BACKLOG)
-    await until(lambda: scene.queue.value(SILENT, EXCHANGES // 2))
-    scene.broker.thaw()
-    await scene.queue.settled(BACKLOG)
-
-    claims = await metric(relay, "relay_claim_seconds_count")
-    say(f"{BACKLOG:,} over {EXCHANGES} exchanges that were all silent: {claims:g} claims")
-    assert claims <= BACKLOG // 20
-    assert [] == relay.of("database_down")
 
 
 @pytest.mark.fault(1, repeats=5)
