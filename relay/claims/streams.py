@@ -260,7 +260,7 @@ class Streams:
         names = branch.only or set()
         if len(self._branches.exchanges(branch)) < len(names):
             return 0
-        allowance = min((self._limits.allowance(name) or 0 for name in names if name in self._limits.names), default=None)
+        allowance = None if _is_shared(branch) else self._limits.allowance(*names)
         if names <= self._paused or allowance == 0:
             return 0
         floods = [stream.only or set() for stream in self._going if stream is not branch]

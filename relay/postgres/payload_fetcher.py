@@ -71,24 +71,15 @@ class Pace:
         """Bytes that a message may take for its payload to travel with the claim."""
         return self._bounded(LARGE)
 
-    def fitted(self, *, overfull: bool, spare: bool) -> None:
-        """Learn whether a claim took more memory than there was, so that messages of it went back: the database had printed these in vain.
-
-        Args:
-            overfull: it did.
-            spare: it left most of the room, although more was due than it might bring.
-
-        """
-        if overfull:
-            self._expansion = min(self._expansion * GROWTH, MOST_EXPANSION)
-        elif spare:
-            self._expansion = max(self._expansion // 2, 1)
+    def overfull(self) -> None:
+        """Learn from a claim that took more memory than there was, so that the database printed some in vain."""
+        self._expansion = min(self._expansion * GROWTH, MOST_EXPANSION)
 
     def unanswered(self) -> None:
         """Learn from a claim that got no answer at all: whatever kept it, one more like it keeps everybody as long."""
         self._most = LEAST
 
-    def claimed(self, arrived: float, whole: float, *, half: float, cut: bool, room: int) -> None:
+    def claimed(self, arrived: float, whole: float, *, half: float, cut: bool, room: int, size: int) -> None:
         """Learn from a claim that brought something.
 
         Args:
@@ -97,8 +88,11 @@ class Pace:
             half: seconds that leave too little of the lock.
             cut: more was due than it might bring; the others show nothing, as they brought less than that.
             room: bytes of the window that were free. Where they were less than a claim may bring, it was cut for them, and shows nothing.
+            size: bytes of memory that it took.
 
         """
+        if cut and GROWTH * size <= room:
+            self._expansion = max(self._expansion // 2, 1)
         if arrived > half:
             self.too_slow()
         elif self._most is not None and self._most < room and cut and whole < GOAL:
@@ -127,8 +121,6 @@ class Completed(NamedTuple):
     """The one that cannot be had, still locked."""
     failure: StoreError | None
     """Why."""
-    overfull: bool = False
-    """Some of those that go again found no room."""
 
 
 class Fetcher:
@@ -175,9 +167,10 @@ class Fetcher:
                 done.whole.append(claim)
             elif done.failure or self._in_vain or (begun and self._enough):
                 done.back.append(claim)
-                done = done._replace(overfull=self._room <= 0)
             else:
                 begun, done = True, await self._one(done, claim)
+        if done.back and self._room <= 0:
+            self._pace.overfull()
         self._locked = done.whole
         await self._renew_in_time()
         return done

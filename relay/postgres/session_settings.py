@@ -25,10 +25,16 @@ DEFAULTS: Mapping[str, str] = {
 
 PostgreSQL's own defaults. PgBouncer does not know these, so in transaction mode they may be handed on to others, and may not hold.
 """
-PIN = (
-    "SELECT " + ", ".join(f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in {**PINNED, **DEFAULTS}.items())
-).encode()
+
+
+def _setting(values: Mapping[str, str]) -> bytes:
+    return ("SELECT " + ", ".join(f"pg_catalog.set_config('{name}', '{value}', false)" for name, value in values.items())).encode()
+
+
+PIN = _setting({**PINNED, **DEFAULTS})
 """The statement that sets them."""
+PIN_OF_HANDLERS = _setting({name: value for name, value in {**PINNED, **DEFAULTS}.items() if name != "TimeZone"})
+"""The same where an application's handler has the session: its own statements may count on its role's or its database's time zone."""
 NOTICE = b"""DO $$ BEGIN
     PERFORM pg_catalog.set_config('client_connection_check_interval', '10s', false);
 EXCEPTION WHEN invalid_parameter_value OR undefined_object THEN NULL;

@@ -23,7 +23,6 @@ from relay.postgres.array_literal import literal
 from relay.postgres.claiming import ClaimAnswer, Claiming
 from relay.postgres.deferred_payloads import DeferredPayloads
 from relay.postgres.parameters import at, at_all, heads_of, page_of, probe, ranges_of, trusted, wanted_of
-from relay.postgres.payload_fetcher import GROWTH
 from relay.postgres.refusals import Refusals
 from relay.postgres.session import BY_INDEX, IN_ORDER, Session
 from relay.postgres.settling import Settling
@@ -134,11 +133,10 @@ class Store:
         batch = Batch(token, [], answer.clock, tick, tick + 2 * half, wanted.source)
         left = {index for index, claim in enumerate(claims) if claim.payload is None or claim.options == b""}
         unready = left or (claims and came > tick + half)
-        whole, overfull = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else (claims, False)
+        whole = await self._completed(claims, left, batch, half=half, room=limit_bytes) if unready else claims
         batch, cut = Batch(token, whole, answer.clock, tick, batch.deadline, wanted.source, batch.behind), found > len(claims)
         if claims:
-            pace.fitted(overfull=overfull, spare=cut and GROWTH * batch.size <= limit_bytes)
-            pace.claimed(came - tick, time.monotonic() - tick, half=half, cut=cut, room=limit_bytes)
+            pace.claimed(came - tick, time.monotonic() - tick, half=half, cut=cut, room=limit_bytes, size=batch.size)
         return Claimed(
             batch if whole else None, answer.snapshot, full=found + len(answer.refused) >= limit or cut,
             last=answer.last, bounds=answer.bounds, refused=answer.refused,
@@ -284,13 +282,8 @@ class Store:
         session = self._claims if name in QUICK else self._control
         return await session.fetch(self._statements[name], values)
 
-    async def _completed(
-        self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int
-    ) -> tuple[list[Claim], bool]:
-        """The claims with the payloads that did not travel with them, and whether some found no room.
-
-        Why one could not be had is raised by the next claim, if not now.
-        """
+    async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int) -> list[Claim]:
+        """The claims with the payloads that did not travel with them; why one could not be had is raised by the next claim, if not now."""
         try:
             done = await self._shelf.complete(claims, left, batch, half=half, room=room)
         except BaseException:
@@ -301,4 +294,4 @@ class Store:
         if done.failure and not done.whole:
             raise done.failure
         self._owed = done.failure
-        return done.whole, done.overfull
+        return done.whole

@@ -19,7 +19,7 @@ from relay.ports import Settler, SettleResult, SettleRow
 from relay.postgres.errors import reason
 from relay.postgres.parameters import settle_of
 from relay.postgres.session import connect
-from relay.postgres.session_settings import PIN
+from relay.postgres.session_settings import PIN_OF_HANDLERS
 from relay.queries.statements import Statements
 from relay.worker.handler import Handler, call
 from relay.worker.message import Message
@@ -256,9 +256,7 @@ class Transactions:
     async def _connect(self) -> psycopg.AsyncConnection[Any]:
         connection = await connect(self._conninfo, f"outbox-relay/{self._name} work", prepare_threshold=self._prepare_threshold)
         await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
-        await connection.execute(PIN, prepare=False)
-        # The handler's own statements may count on its role's or its database's.
-        await connection.execute("RESET TimeZone", prepare=False)
+        await connection.execute(PIN_OF_HANDLERS, prepare=False)
         return connection
 
     async def aclose(self) -> None:

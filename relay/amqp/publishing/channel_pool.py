@@ -114,7 +114,7 @@ class ChannelPool:
                 self._give_way(exchange_channel)
             elif exchange_channel.route[1] is Way.ALONE and not self._alone.is_going(exchange_channel):
                 self._alone.add(exchange_channel)
-            elif self._probes.full and exchange_channel not in self._probes.unanswered and not self._is_proven(exchange_channel):
+            elif self._probes.full and self._is_new(exchange_channel):
                 self._probes.wait(exchange_channel)
             elif exchange_channel.step():
                 self._ready[exchange_channel] = None
@@ -230,9 +230,9 @@ class ChannelPool:
     def _has_number(self) -> bool:
         return len(self._pipe.handlers) < self._channel_max
 
-    def _is_proven(self, exchange_channel: ExchangeChannel) -> bool:
-        """Whether the broker takes what goes to its exchange, on one of its routes."""
-        return exchange_channel.proven or self._memory.is_proven(exchange_channel.exchange)
+    def _is_new(self, exchange_channel: ExchangeChannel) -> bool:
+        """Whether the broker was not asked for its exchange, and has not said on another route that it takes what goes there."""
+        return exchange_channel not in self._probes.unanswered and not self._memory.is_proven(exchange_channel.exchange)
 
     def _next(self) -> ExchangeChannel | None:
         """Whose turn it is."""
@@ -251,8 +251,8 @@ class ChannelPool:
 
     def _exchange_channel(self, route: Route) -> ExchangeChannel:
         """The exchange channel of a route, which is idle no more."""
-        standing = self._memory.use(route)
         exchange_channel = self._exchange_channels.get(route)
+        standing = self._memory.use(route, exchange_channel.standing if exchange_channel else None)
         if exchange_channel is None:
             kind = KeyChannel if route[1] is Way.ASKED else ExchangeChannel
             exchange_channel = kind(route, standing, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)

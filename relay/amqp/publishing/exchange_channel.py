@@ -72,7 +72,7 @@ class ExchangeChannel:
         self, route: Route, standing: Standing, *, line: ChannelHost, encoder: SlotEncoder, clock: Callable[[], float], emit: events.Sink
     ) -> None:
         self.route = route
-        self._standing = standing
+        self.standing = standing
         self.exchange = route[0]
         self.channel: int | None = None
         self._line = line
@@ -89,11 +89,6 @@ class ExchangeChannel:
         self._burst = 1
 
     @property
-    def proven(self) -> bool:
-        """The broker takes what goes to this exchange."""
-        return self._standing.proven
-
-    @property
     def idle(self) -> bool:
         """Nothing waits and nothing is in flight."""
         return not self.undecided
@@ -102,12 +97,12 @@ class ExchangeChannel:
     def eager(self) -> bool:
         """Something waits that may be written now."""
         waits = self._waiting or self._suspects or self._accepted
-        return bool(waits) and (self._standing.proven or not self._book) and self._marks.room > 0
+        return bool(waits) and (self.standing.proven or not self._book) and self._marks.room > 0
 
     @property
     def asking(self) -> bool:
         """Whether the broker has yet to say if it takes anything for this exchange; it says so at once, however slow the queues are."""
-        return self._marks.open and not self._standing.proven
+        return self._marks.open and not self.standing.proven
 
     @property
     def unseen(self) -> bool:
@@ -135,8 +130,8 @@ class ExchangeChannel:
     def submit(self, slots: Sequence[Slot]) -> None:
         """Take messages; `step` writes them."""
         now = self._clock()
-        refusal = self._standing.refusal
-        if refusal and now < self._standing.refused_until:
+        refusal = self.standing.refusal
+        if refusal and now < self.standing.refused_until:
             # What can never be sent has its own end, wherever it is to go.
             decide_all((slot for slot in slots if self._encoder.encode(slot, now) is not None), refusal)
             return
@@ -199,7 +194,7 @@ class ExchangeChannel:
     def replied(self, method: tuple[int, int]) -> None:
         """A mark is answered; behind a first message that proves the exchange, however long its queues take to confirm."""
         if method == frames.QOS_OK and self._marks.answered():
-            was_unproven = not self._standing.proven
+            was_unproven = not self.standing.proven
             if was_unproven and not self._strict:
                 self._prove()
             if was_unproven or self.eager or self._line.watched:
@@ -209,7 +204,7 @@ class ExchangeChannel:
         """The channel died: part what was in flight by the marks, and blame a message that is the only suspect."""
         if self.channel is not None:
             self._line.closed(self.channel)
-        self.channel, self._standing.proven = None, False
+        self.channel, self.standing.proven = None, False
         accepted, suspects, untouched = self._forget_channel()
         self._waiting.extendleft(reversed(untouched))
         self._accepted.extendleft(reversed(accepted))
@@ -221,13 +216,13 @@ class ExchangeChannel:
             self._suspects.extendleft(reversed(suspects))
         self._strict = self._strict or bool(self._suspects or self._accepted)
         self._burst = MARK_EVERY if self._strict else 1
-        if not self._standing.announced:
-            self._standing.announced = True
+        if not self.standing.announced:
+            self.standing.announced = True
             self._emit(broker.ExchangeQuarantined(self.exchange, reason.text))
         self._line.changed(self)
 
     def _answered(self) -> None:
-        if not self._standing.proven and not (self._book or self._suspects or self._accepted):
+        if not self.standing.proven and not (self._book or self._suspects or self._accepted):
             self._burst *= 2
             if not self._strict or not self._waiting or self._burst > MOST_UNSEEN:
                 self._prove()
@@ -237,7 +232,7 @@ class ExchangeChannel:
         self._encoder.took(self.exchange, slots)
 
     def _prove(self) -> None:
-        self._standing.proven, self._strict, self._standing.announced = True, False, False
+        self.standing.proven, self._strict, self.standing.announced = True, False, False
         self._emit(broker.ExchangeProven(self.exchange))
 
     def _blame(self, slot: Slot, reason: ReturnReason) -> None:
@@ -253,7 +248,7 @@ class ExchangeChannel:
             for job, index in slots:
                 job.decide(index, DOUBTED if index in job.doubted else refusal)
             slots.clear()
-        self._standing.refusal, self._standing.refused_until = refusal, self._clock() + REMEMBER_REFUSAL
+        self.standing.refusal, self.standing.refused_until = refusal, self._clock() + REMEMBER_REFUSAL
 
     def _marked(self, encodeds: Sequence[Encoded], channel: int, first: int) -> Iterator[bytes]:
         """Frames with a mark behind each few messages and behind the last."""
@@ -270,7 +265,7 @@ class ExchangeChannel:
     def _burst_of(self, source: deque[Slot]) -> int:
         if self.route[1] is Way.ALONE:
             return MARK_EVERY if all(_is_blamed_once(slot) for slot in islice(source, MARK_EVERY)) else 1
-        if self._standing.proven or source is self._accepted:
+        if self.standing.proven or source is self._accepted:
             return len(source)
         return 1 if source is self._suspects else self._burst
 

@@ -52,8 +52,8 @@ class ExchangeMemory:
         """How many exchanges are remembered."""
         return len(self._exchanges)
 
-    def use(self, route: Route) -> Standing:
-        """Return what is known of a route that has a message; what nobody has used for too long is forgotten."""
+    def use(self, route: Route, standing: Standing | None = None) -> Standing:
+        """Return what is known of a route that has a message, or was when it got its channel; forget what nobody has used for too long."""
         exchange, way = route
         now = self._clock()
         known = self._exchanges.get(exchange)
@@ -63,7 +63,7 @@ class ExchangeMemory:
         self._exchanges.move_to_end(exchange)
         while len(self._exchanges) > MOST_REMEMBERED or next(iter(self._exchanges.values())).used_at < now - FORGET_AFTER:
             self._exchanges.popitem(last=False)
-        return known.by_way.setdefault(way, Standing())
+        return known.by_way.setdefault(way, standing or Standing())
 
     def is_proven(self, exchange: str) -> bool:
         """Whether the broker takes what goes to an exchange, on one of its routes."""

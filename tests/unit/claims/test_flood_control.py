@@ -51,27 +51,27 @@ def test_a_flood_that_is_alone_takes_what_there_is(share: FloodControl, in_fligh
     share.took(of(c=5))
     in_flight["a"] = WINDOW
 
-    assert 50 == share.room("a", ["c"], 50)
+    assert 50 == share.room(["a"], [["c"]], 50)
 
 
 def test_beside_others_floods_together_take_a_part_of_the_window(share: FloodControl, in_flight: Counter[str]) -> None:
     """In small claims, and only while less than their part is in hand."""
     share.took(of(a=5, b=1))
 
-    assert (10, 5, 3) == (share.room("a", [], 50), share.room("a", ["c"], 50), share.room("a", [], 3))
+    assert (10, 5, 3) == (share.room(["a"], [], 50), share.room(["a"], [["c"]], 50), share.room(["a"], [], 3))
     in_flight["a"] = 30
-    assert 10 == share.room("a", [], 50)
+    assert 10 == share.room(["a"], [], 50)
     in_flight["a"] = 31
-    assert 0 == share.room("a", [], 50)
+    assert 0 == share.room(["a"], [], 50)
 
 
 def test_others_are_forgotten_after_some_seconds(share: FloodControl, clock: Clock) -> None:
     """Then the flood has the whole window again."""
     share.took(of(b=1))
     clock.now += REMEMBERED - 0.01
-    assert 10 == share.room("a", [], 50)
+    assert 10 == share.room(["a"], [], 50)
     clock.now += 0.02
-    assert 50 == share.room("a", [], 50)
+    assert 50 == share.room(["a"], [], 50)
 
 
 def test_the_smallest_window_leaves_a_flood_one_message(clock: Clock) -> None:
@@ -79,7 +79,7 @@ def test_the_smallest_window_leaves_a_flood_one_message(clock: Clock) -> None:
     share = FloodControl(window=1, in_flight=lambda exchange: 0, clock=clock)
     share.took(of(b=1))
 
-    assert 1 == share.room("a", [str(number) for number in range(1, MOST)], 1)
+    assert 1 == share.room(["a"], [[str(number)] for number in range(1, MOST)], 1)
 
 
 def test_few_exchanges_are_remembered(share: FloodControl) -> None:
@@ -112,15 +112,15 @@ def test_floods_take_their_part_of_the_bytes_too(clock: Clock) -> None:
     )
     share.took(a_batch(*(a_claim(exchange="a", payload=b"x" * 100) for _ in range(5)), a_claim(exchange="b")))
 
-    assert (4, 2) == (share.room("a", [], 50), share.room("a", ["c"], 50))
+    assert (4, 2) == (share.room(["a"], [], 50), share.room(["a"], [["c"]], 50))
     held["a"] = 12 * ONE
-    assert 4 == share.room("a", [], 50)
+    assert 4 == share.room(["a"], [], 50)
     held["a"] = 12 * ONE + 1
-    assert 0 == share.room("a", [], 50)
+    assert 0 == share.room(["a"], [], 50)
     share.took(a_batch(a_claim(exchange="a", payload=b"x" * 50 * ONE)))
-    assert 0 == share.room("a", [], 50)
+    assert 0 == share.room(["a"], [], 50)
     held["a"] = 0
-    assert 1 == share.room("a", [], 50)
+    assert 1 == share.room(["a"], [], 50)
     assert set(share._seen) == set(share._sizes)
 
 

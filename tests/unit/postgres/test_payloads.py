@@ -43,7 +43,7 @@ def wide() -> Pace:
 
 def claimed(pace: Pace, seconds: float = 0.1, *, fetched: float = 0.0, cut: bool = True, room: int = SLOW) -> int:
     """Have a claim arrive under a lock with ten seconds left at its half, and what it left behind; return what the next one may bring."""
-    pace.claimed(seconds, seconds + fetched, half=10.0, cut=cut, room=room)
+    pace.claimed(seconds, seconds + fetched, half=10.0, cut=cut, room=room, size=room)
     return pace.of_claim(SLOW)
 
 

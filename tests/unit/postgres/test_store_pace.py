@@ -169,6 +169,6 @@ async def test_a_claim_asks_for_one_message_at_least() -> None:
     """However much more memory than expected the others took."""
     played = Played()
     for _ in range(20):
-        played.store._shelf.pace.fitted(overfull=True, spare=False)
+        played.store._shelf.pace.overfull()
     await played.claim(limit_bytes=1)
     assert [1] == [values["limit_bytes"] for values in played.values if "limit_bytes" in values]
