@@ -1,7 +1,7 @@
 -- One dead message that a lake does not hold keeps no other from being deleted: it is put aside, by its place xid/seq, with the way
--- in which it differs and the transaction that archived it, and stays. What is here was found by the last verification, below its mark.
+-- in which it differs and the transaction that archived it, and stays. What is here was found by the last verification.
 ALTER TABLE @schema@.queue_message_export ADD COLUMN aside jsonb NOT NULL DEFAULT '{}';
-COMMENT ON COLUMN @schema@.queue_message_export.aside IS 'Dead messages below exported_xid that differ from the lake: retention keeps them.';
+COMMENT ON COLUMN @schema@.queue_message_export.aside IS 'Dead messages that differ from the lake: retention keeps them.';
 
 -- As before, but never one that was put aside.
 CREATE OR REPLACE FUNCTION @schema@.queue_message_delete_dead(archived_before timestamptz, exported boolean) RETURNS bigint

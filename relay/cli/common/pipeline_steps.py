@@ -1,4 +1,4 @@
-"""Jobs of the pipeline that run one after the other: each does its own work, whatever became of the others; only a signal ends the run."""
+"""Jobs of the pipeline that run one after the other: one that fails ends no other, but for those that need its result."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from tests.support.broker.mqtt import Message, subscribed_by_mqtt
 from tests.support.broker.stomp import ACKS, VERSIONS, subscribed_by_stomp
+from tests.support.database.queue import until
 from tests.support.poison.lab import WORLDS, Ports
 
 SUBSCRIPTIONS: Final = {"MQTT": 2, **{f"STOMP {ack}": 1 for ack in ACKS}}
@@ -79,8 +80,12 @@ async def _let_in(
     stack: AsyncExitStack, connect: Callable[[], AbstractAsyncContextManager[AsyncIterator[Message]]]
 ) -> AsyncIterator[Message]:
     """Connect, once links that come back have left room below the limit of a vhost."""
-    async with asyncio.timeout(60):
-        while True:
-            with suppress(ValueError):
-                return await stack.enter_async_context(connect())
-            await asyncio.sleep(0.2)  # nothing says when there is room
+    found: list[AsyncIterator[Message]] = []
+
+    async def is_let_in() -> bool:
+        with suppress(ValueError):
+            found.append(await stack.enter_async_context(connect()))
+        return bool(found)
+
+    await until(is_let_in)
+    return found[0]
