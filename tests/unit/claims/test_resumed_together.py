@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from relay.claims.cursor import Cursor
 from relay.claims.flood_control import MOST, FloodControl
 from relay.claims.intake import Intake
 from relay.claims.streams import Streams
-from relay.message import Batch
+from relay.message import START, Batch, Position
 from relay.ports import Fresh
 from tests.support.fakes.adapters import Clock, FakeClaims, a_batch, a_claim, at_once
 
@@ -60,6 +61,13 @@ def test_an_exchange_that_is_paused_again_leaves_the_others_together(streams: St
     assert [MANY[2:], MANY[2:]] == asked(streams, store)
     streams.pause([])
     assert [MANY[:1], MANY[1:2], MANY[2:]] == sorted(asked(streams, store, 3))
+
+
+def test_an_exchange_that_leaves_the_others_continues_from_where_they_are(streams: Streams) -> None:
+    """The main stream has walked past its messages long ago."""
+    streams._branches.main.cursor = Cursor(Position(99, 0))
+    streams.pause(MANY[:1])
+    assert START == streams.heads["x0"]
 
 
 def test_more_that_are_resumed_join_those_that_share_a_stream(streams: Streams, store: FakeClaims) -> None:
