@@ -91,6 +91,7 @@ def metrics(
 ) -> None:
     """Count what the lake has in windows, hours and days, for the lake and for PostgreSQL."""
     with workplace() as place, spark("metrics", master) as session:
+        place.lake.opened("archive")  # a wrong URL of the lake is no success without messages
         days = [day.date() for day in again or ()]
         result = _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges, again=days)
         finish(result, as_json=as_json, words=_computed)
