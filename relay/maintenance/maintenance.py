@@ -11,10 +11,11 @@ from relay.claims.intake import Intake
 from relay.claims.scrub import Scrub
 from relay.engine.policy import Controls
 from relay.errors import WrongDirectionError
+from relay.maintenance.folds import Folds, FoldStore
 from relay.maintenance.lock_renewer import LockRenewer
 from relay.maintenance.periodic_tasks import PeriodicTask, PeriodicTasks
 from relay.maintenance.renumbering import TASK, ForeignStore, Renumbering
-from relay.maintenance.schedules import FailureReports, Folded, Folds, Schedules
+from relay.maintenance.schedules import FailureReports, Schedules
 from relay.ports import NOWHERE, Places
 
 HEARTBEAT_SECONDS = 2.0
@@ -23,11 +24,14 @@ LANE_SECONDS = 2.5
 """Seconds between two renewals of the lanes' leases; a lease lasts twice as long."""
 GAUGE_SECONDS = 15.0
 """Seconds between two reads of the queue for metrics: the usual interval of a scrape."""
+REST = 4.0
+"""Pause after a slow task, as a multiple of its duration. Folds, schedules and the scrub use the same connection: none of these tasks has
+it for more than a fifth of the time."""
 MINUTE = 60.0
 HOUR = 3600.0
 
 
-class MaintenanceStore(ForeignStore, Protocol):
+class MaintenanceStore(ForeignStore, FoldStore, Protocol):
     """The statements behind the tasks; each may raise StoreError."""
 
     async def heartbeat(self, state: Mapping[str, object], places: Places = NOWHERE) -> None:
@@ -61,15 +65,6 @@ class MaintenanceStore(ForeignStore, Protocol):
     async def failing_schedules(self) -> Mapping[str, str]:
         """Why schedules fail, by name."""
 
-    async def fold_in(self) -> float | None:
-        """Seconds until the next message with a key is due; None without one."""
-
-    async def fold_keys(self) -> Folded:
-        """Move due messages with a key to the queue."""
-
-    async def failing_keys(self) -> Mapping[str, str]:
-        """Why keys fail, by name."""
-
 
 class Maintenance:
     """The maintenance tasks of a relay, with their intervals."""
@@ -102,8 +97,10 @@ class Maintenance:
         self._schedules = Schedules(carry_out=store.run_schedules, inserted=self._hint_new_messages, emit=emit)
         self._failures = FailureReports(emit)
         self._renumbering = Renumbering(store, emit, scrub.begin_again)
-        folds = Folds(store.fold_keys, store.failing_keys, emit)
-        self._key_folds = Schedules(carry_out=folds.carry_out, inserted=self._hint_new_messages, emit=emit, task="messages with a key")
+        self._folds = Folds(store, emit)
+        self._key_folds = Schedules(
+            carry_out=self._folds.carry_out, inserted=self._hint_new_messages, emit=emit, task="messages with a key"
+        )
 
     async def run(self) -> None:
         """Run every task when it is due, for ever."""
@@ -139,6 +136,7 @@ class Maintenance:
             PeriodicTask("notifications", MINUTE, self._store.renotify),
             PeriodicTask("gauges", GAUGE_SECONDS, self._read_gauges),
             emit=self._emit,
+            rest=REST,
         )
 
     def _foreign_tasks(self) -> PeriodicTasks:
@@ -161,7 +159,7 @@ class Maintenance:
         self._pause_exchanges()
 
     async def _read_next_fold(self) -> None:
-        self._key_folds.set_next(await self._store.fold_in())
+        self._key_folds.set_next(await self._folds.due_in())
 
     def _report_limits(self, limits: Mapping[str, float]) -> None:
         """Report each new, changed or lifted limit once."""

@@ -39,11 +39,13 @@ class PeriodicTasks:
     Args:
         tasks: run in this order when several are due.
         emit: takes failures.
+        rest: least pause after a run, as a multiple of its duration.
     """
 
-    def __init__(self, *tasks: PeriodicTask, emit: events.Sink) -> None:
+    def __init__(self, *tasks: PeriodicTask, emit: events.Sink, rest: float = 0.0) -> None:
         self._tasks = tasks
         self._emit = emit
+        self._rest = rest
 
     async def run(self) -> None:
         """Run due tasks, for ever."""
@@ -54,10 +56,16 @@ class PeriodicTasks:
             await asyncio.sleep(max(0.0, min(task.due_at for task in self._tasks) - time.monotonic()))
 
     async def _try(self, task: PeriodicTask) -> None:
+        began = time.monotonic()
+        wait = await self._carry_out(task)
+        ended = time.monotonic()
+        task.due_at = ended + max(wait, self._rest * (ended - began))
+
+    async def _carry_out(self, task: PeriodicTask) -> float:
+        """Run a task; return the seconds until it is due again."""
         try:
             interval = CONTINUE_SECONDS if await task.do() else task.interval
         except StoreError as error:
             self._emit(events.MaintenanceFailed(task.name, str(error)))
-            task.due_at = time.monotonic() + min(task.interval, MAX_RETRY_SECONDS)
-            return
-        task.due_at = time.monotonic() + interval * (1 - JITTER_SHARE + 2 * JITTER_SHARE * random.random())  # noqa: S311 - jitter
+            return min(task.interval, MAX_RETRY_SECONDS)
+        return interval * (1 - JITTER_SHARE + 2 * JITTER_SHARE * random.random())  # noqa: S311 - jitter

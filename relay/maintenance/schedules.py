@@ -1,4 +1,4 @@
-"""Runs due schedules and due messages with a key in the database, at the time that the database has given."""
+"""Runs what is due in the database, schedules or messages with a key, at the time that the database has given."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from relay import events
 from relay.errors import StoreError
-from relay.events.schedules import KeyFails, KeyGoesOn, KeysFolded, ScheduleFails, ScheduleGoesOn
+from relay.events.schedules import ScheduleFails, ScheduleGoesOn
 
-Folded = tuple[int, int, int, float | None]
-"""Messages that a fold took; how many were replaced; how many were bundled; seconds until the next is due (None without one)."""
 PAUSE = 1.0
 """Seconds before a retry after a failure, or when another relay is running what is due."""
 
@@ -68,32 +66,6 @@ class Schedules:
         elif seconds is not None and seconds <= 0:
             self._not_before = time.monotonic() + PAUSE
         self.set_next(seconds)
-
-
-class Folds:
-    """Moves due messages with a key to the queue, and reports what happened to them.
-
-    Args:
-        fold: see `Folded`.
-        failing: why keys fail, by name.
-        emit: takes counts and failures.
-    """
-
-    def __init__(
-        self, fold: Callable[[], Awaitable[Folded]], failing: Callable[[], Awaitable[Mapping[str, str]]], emit: events.Sink
-    ) -> None:
-        self._fold = fold
-        self._failing = failing
-        self._emit = emit
-        self._failures = FailureReports(emit, fails=KeyFails, recovers=KeyGoesOn)
-
-    async def carry_out(self) -> tuple[int, float | None]:
-        """Run one fold; see `Schedules`."""
-        folded, superseded, bundled, due_in = await self._fold()
-        if folded:
-            self._emit(KeysFolded(folded, superseded, bundled))
-        self._failures.report(await self._failing())
-        return folded, due_in
 
 
 class FailureReports:

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from relay.engine.policy import Controls, Policy
 from relay.errors import StoreError
+from relay.maintenance.folds import Folded, NextFold
 from relay.maintenance.renumbering import Renumbered
-from relay.maintenance.schedules import Folded
 from relay.message import Batch
 from relay.ports import NOWHERE, Places
 from relay.postgres.schema_check import check_version, is_of, other_way
@@ -128,14 +128,15 @@ class PostgresMaintenance:
         """Why schedules fail, by name; at most so many as a log should tell of."""
         return dict(await self._store.run("list_failing_schedules", most=FAILING))
 
-    async def fold_in(self) -> float | None:
-        """Seconds until a message that waits under its key is due; None where there is none."""
-        return next((float(seconds) for (seconds,) in await self._store.run("read_fold")), None)
+    async def fold_in(self, since: float) -> NextFold:
+        """See `relay.maintenance.folds.FoldStore`."""
+        [row] = await self._store.run("read_fold", since=since)
+        return NextFold(*row)
 
-    async def fold_keys(self) -> Folded:
-        """Send what is due under its keys."""
-        [row] = await self._store.run("fold_keys")
-        return row
+    async def fold_keys(self, since: float) -> Folded:
+        """See `relay.maintenance.folds.FoldStore`."""
+        [row] = await self._store.run("fold_keys", since=since)
+        return Folded(*row)
 
     async def failing_keys(self) -> Mapping[str, str]:
         """Why keys could not be sent, by name; at most so many as a log should tell of."""

@@ -232,6 +232,6 @@ WRITES: dict[str, Callable[[Database, Transaction, Values], Found]] = {
     "run_schedules": lambda _database, _tx, _values: [(0, None)],
     "list_failing_schedules": nothing,
     "list_failing_keys": nothing,
-    "read_fold": nothing,
-    "fold_keys": lambda _database, _tx, _values: [(0, 0, 0, None)],
+    "read_fold": lambda _database, _tx, _values: [(None, 0.0, 0.0)],
+    "fold_keys": lambda _database, _tx, _values: [(0, 0, 0, None, 0.0)],
 }

@@ -1,5 +1,6 @@
--- Send what is due under its keys; returns how many messages it took, how many were replaced, how many were sent within another, and in how
--- many seconds the next is due: null for none.
+-- Send what is due under its keys since a time; returns how many messages it took, how many were replaced, how many were sent within another,
+-- in how many seconds the next is due, null for none, and from which time on the next look may begin, in seconds since 1970.
 SELECT f.folded, f.superseded, f.bundled,
-    CASE WHEN isfinite(f.next_at) THEN extract(epoch FROM f.next_at - clock_timestamp())::double precision END
-FROM @schema@.queue_message_fold() f
+    CASE WHEN isfinite(f.next_at) THEN extract(epoch FROM f.next_at - clock_timestamp())::float8 END,
+    extract(epoch FROM least(f.next_at, now()) - interval '2 s')::float8
+FROM @schema@.queue_message_fold(since => to_timestamp(%(since)s::float8)) f

@@ -1,5 +1,9 @@
--- In how many seconds the next message with a key is due, a day at the most; no row for none. Reads past what is not committed, and past what was folded
--- while a transaction may still see it: that may be long.
-SELECT extract(epoch FROM least(greatest(first_at, 'epoch'), now() + interval '1 day') - now())::float8
-FROM (SELECT min(due_at) AS first_at FROM @schema@.queue_message_keyed_row) AS due
-WHERE first_at IS NOT NULL
+-- In how many seconds the next message with a key is due, a day at the most, null for none; from which time on the next look may begin, in
+-- seconds since 1970; and how many seconds this look took. It begins at a time itself: before that are messages that were folded, and that an old
+-- snapshot keeps. Messages that are not committed are not seen.
+WITH due AS MATERIALIZED (
+    SELECT min(due_at) AS first_at FROM @schema@.queue_message_keyed_row WHERE due_at >= to_timestamp(%(since)s::float8)
+)
+SELECT CASE WHEN first_at IS NOT NULL THEN extract(epoch FROM least(greatest(first_at, 'epoch'), now() + interval '1 day') - now())::float8 END,
+    extract(epoch FROM least(first_at, now()) - interval '2 s')::float8, extract(epoch FROM clock_timestamp() - statement_timestamp())::float8
+FROM due

@@ -43,7 +43,7 @@ REFUSE = """
     BEGIN IF NEW.content::text LIKE '%.13"%' THEN RAISE EXCEPTION 'thirteen is not sold'; END IF; RETURN NEW; END $$;
     CREATE TRIGGER refuse BEFORE INSERT ON queue_message FOR EACH ROW EXECUTE FUNCTION refuse()
 """
-DUE = b"SELECT queue_message_keyed_due(now() + interval '1 min', %(most)s, false)"
+DUE = b"SELECT queue_message_keyed_due(now() + interval '1 min', %(most)s, false, '-infinity')"
 LIMIT = "SELECT queue_message_config_set('max_body_bytes', %s)"
 BEFORE = 47
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from relay.events import NOBODY
+from relay.maintenance.folds import Folds
 from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.database.queue import Queue
 from tests.support.relays.cli import Cli, Seeded
@@ -89,8 +91,9 @@ async def test_what_is_due_at_no_finite_time_stops_no_relay(queue: Queue, upkeep
 
     controls = await upkeep.refresh_policy()
     assert controls.tick_in is not None
-    assert await upkeep.fold_in() is not None
+    folds = Folds(upkeep, NOBODY)
+    assert await folds.due_in() is not None
     await upkeep.run_schedules()
-    await upkeep.fold_keys()
+    await folds.carry_out()
     assert await queue.value("SELECT last_at IS NOT NULL FROM queue_message_schedule WHERE name = 'good'")
     assert not await queue.value("SELECT count(*) FROM queue_message_keyed WHERE coalesce_key = 'good'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from relay.engine.policy import Controls
 from relay.engine.window import Window
 from relay.errors import StoreError
 from relay.maintenance import maintenance, periodic_tasks
+from relay.maintenance.folds import NextFold
 from relay.maintenance.lock_renewer import LockRenewer, LockStore
 from relay.maintenance.maintenance import Maintenance
 from relay.maintenance.periodic_tasks import PeriodicTask, PeriodicTasks
@@ -117,6 +119,28 @@ async def test_a_chore_that_leaves_something_over_goes_on_soon(monkeypatch: pyte
     await run_until(turns.twice, PeriodicTasks(PeriodicTask("retention", 3600, turns.take), emit=lambda event: None).run())
 
 
+@pytest.mark.parametrize("failures", [(), ("Away.",)], ids=["done", "failed"])
+async def test_a_slow_task_rests_for_several_times_as_long_as_it_ran(monkeypatch: pytest.MonkeyPatch, failures: tuple[str, ...]) -> None:
+    """Whether it is done or failed; a quick one beside it runs at its interval."""
+    now, slow, quick = [0.0], Turns(*failures), Turns()
+
+    async def ten_seconds() -> None:
+        now[0] += 10.0
+        await slow.take()
+
+    async def sleep(seconds: float) -> None:
+        now[0] += seconds
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(periodic_tasks, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(periodic_tasks, "asyncio", SimpleNamespace(sleep=sleep))
+    tasks = PeriodicTasks(PeriodicTask("slow", 1, ten_seconds), PeriodicTask("quick", 1, quick.take), emit=lambda event: None, rest=4.0)
+    await run_until(slow.twice, tasks.run())
+
+    assert 60.0 <= now[0] < 62.0
+    assert quick.taken > 30
+
+
 async def test_a_lock_that_cannot_be_renewed_is_told_of_and_tried_again() -> None:
     """A batch whose deadline is near, and no other."""
     window, told, store = Window(window=10, window_bytes=100), list[events.Event](), Renewals()
@@ -184,7 +208,7 @@ class Reports:
             if name == "renumber":
                 return Renumbered(0, more=False, searched=None)
             if name == "fold_in":
-                return None
+                return NextFold(None, 0.0, 0.0)
             return (0, 0) if name.startswith(("sweep", "retain")) else {} if name == "read_gauges" else 0
 
         return nothing

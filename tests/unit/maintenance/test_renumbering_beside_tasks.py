@@ -16,6 +16,7 @@ from relay.claims.scrub import Scrub
 from relay.engine.policy import Controls
 from relay.engine.window import Window
 from relay.errors import StoreError
+from relay.maintenance.folds import NextFold
 from relay.maintenance.lock_renewer import LockRenewer
 from relay.maintenance.maintenance import GAUGE_SECONDS, HOUR, MINUTE, Maintenance
 from relay.maintenance.periodic_tasks import JITTER_SHARE
@@ -30,6 +31,9 @@ PAGES = 9000
 INTERVALS = {"ensure_partitions": HOUR, "retain": HOUR, "sweep_minute": MINUTE, "renotify": MINUTE, "read_gauges": GAUGE_SECONDS}
 LATE = 10 * PAGE_SECONDS
 """Seconds by which a task may be late: five may be in front of it, each for a statement or two, and a page may go before each statement."""
+
+
+NEXT = NextFold(None, 0.0, 0.0)
 
 
 class OneConnection:
@@ -68,7 +72,7 @@ class OneConnection:
             async with self._turn:
                 await asyncio.sleep(0.01)
                 self._note(name)
-            return {"sweep_minute": (0, 0), "retain": (0, 0), "read_gauges": {}, "ensure_partitions": 0}.get(name)
+            return {"sweep_minute": (0, 0), "retain": (0, 0), "read_gauges": {}, "ensure_partitions": 0, "fold_in": NEXT}.get(name)
 
         return answer
 

@@ -10,9 +10,9 @@ import pytest
 
 from relay import events
 from relay.errors import StoreError
-from relay.events.schedules import KeyFails, KeyGoesOn, KeysFolded, ScheduleFails, ScheduleGoesOn
+from relay.events.schedules import ScheduleFails, ScheduleGoesOn
 from relay.maintenance import schedules
-from relay.maintenance.schedules import FailureReports, Folds, Schedules
+from relay.maintenance.schedules import FailureReports, Schedules
 
 SOON = 0.001
 Answer = tuple[int, float | None] | StoreError
@@ -141,20 +141,3 @@ def test_a_schedule_that_fails_is_told_of_once() -> None:
     assert [
         ScheduleFails("a", "why"), ScheduleFails("b", "no"), ScheduleFails("a", "other"), ScheduleGoesOn("b"), ScheduleGoesOn("a"),
     ] == told  # fmt: skip
-
-
-async def test_a_fold_tells_what_became_of_what_it_took() -> None:
-    """Nothing where there was nothing; and of a key that could not be sent why, until it can."""
-    told: list[events.Event] = []
-    answers = [(5, 2, 1, None), (0, 0, 0, 7.0)]
-
-    async def fold() -> tuple[int, int, int, float | None]:
-        return answers.pop(0)
-
-    async def failing() -> dict[str, str]:
-        return {"k": "no"} if answers else {}
-
-    folds = Folds(fold, failing, told.append)
-
-    assert [(5, None), (0, 7.0)] == [await folds.carry_out() for _ in range(2)]
-    assert [KeysFolded(5, 2, 1), KeyFails("k", "no"), KeyGoesOn("k")] == told
