@@ -12,6 +12,8 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 _NOT_UTF8: Final = "content holds text that is not valid UTF-8; escape it or leave it out"
 _ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)", re.DOTALL)
 """An escape in JSON; half of a surrogate pair without the other half is a group."""
+MOST_STEPS: Final = 1_000_000_000
+"""Of sorting. PostgreSQL's sort of names for `jsonb` is quadratic for an order that somebody has made so, and cannot be cancelled."""
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
@@ -67,6 +69,20 @@ def walk_json(text: str, on_constant: Callable[[str], Any]) -> None:
     Made into a number, a long one takes long; millions of numbers or objects take memory.
     """
     json.loads(text, parse_constant=on_constant, parse_int=len, parse_float=len, object_pairs_hook=len)
+
+
+def sorting_steps(text: str) -> int:
+    """About how many times PostgreSQL may compare names to sort those of each object in valid JSON: at worst the square of their number."""
+    steps = 0
+
+    def count(pairs: list[tuple[str, Any]]) -> int:
+        nonlocal steps
+        steps += len(pairs) ** 2
+        return len(pairs)
+
+    if text.count(":") ** 2 > MOST_STEPS:
+        json.loads(text, parse_int=len, parse_float=len, object_pairs_hook=count)
+    return steps
 
 
 def _refuse_constant(name: str) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 from relay.client.message import JsonText, content_text
-from relay.codec.json_text import json_text, walk_json
+from relay.codec.json_text import MOST_STEPS, json_text, sorting_steps, walk_json
 from relay.codec.option_rules import TIMESTAMP_LIMIT
 from relay.memory import KEPT, of_text
 
@@ -164,17 +164,18 @@ def declares_json(properties: Mapping[str, Any]) -> bool:
 
 
 def _content(payload: bytes) -> tuple[str | None, Problem | None]:
-    """JSON text for `content`, or the problem. Neither for JSON that PostgreSQL cannot store: that stays in `body`."""
+    """JSON text for `content`, or the problem. Neither for JSON that PostgreSQL cannot store, or not soon: that stays in `body`."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:
         return None, Problem("content_invalid", "The payload says it is JSON and is not valid UTF-8.")
     try:
-        return content_text(JsonText(text)), None
+        content = content_text(JsonText(text))
     except ValueError as error:
         if _is_json(text):
             return None, None
         return None, Problem("content_invalid", f"The payload says it is JSON: {error}.")
+    return content if sorting_steps(text) <= MOST_STEPS else None, None
 
 
 def _no_constant(name: str) -> Any:

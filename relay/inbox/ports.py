@@ -46,5 +46,8 @@ class InboxStore(Protocol):
     async def reject(self, delivery: Delivery, problem: Problem) -> bool:
         """Archive a delivery as rejected; False if it was received before."""
 
+    async def takes_others(self) -> bool:
+        """Whether the inbox takes a message, and commits, just now; what was taken is taken back. Never raises StoreError."""
+
     async def waiting(self, limit: int) -> int:
         """Messages in the inbox; the count stops above `limit`."""

@@ -15,15 +15,12 @@ from relay.aio import pause, unless
 from relay.errors import StoreError
 from relay.events.inbox import BatchReceived, DeliveryRejected, ReceiveFailed
 from relay.inbox.backpressure import InboxBackpressure
+from relay.inbox.blame import Blame, problem_of
 from relay.inbox.delivery import Delivery, Problem
 from relay.inbox.ports import DeliveryBatch, DeliverySource, InboxStore
 
 LONGEST_PAUSE = 5.0
 """Seconds at most between two attempts while the database is unavailable."""
-
-
-REFUSALS = 3
-"""Attempts before a refused delivery is rejected, where the cause may lie outside of it, such as in a trigger."""
 
 
 class Received(NamedTuple):
@@ -119,56 +116,54 @@ class Receiver:
         return received
 
     async def _persist(self, batch: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
-        """Write deliveries. Halve a refused batch until the refused delivery is alone, and reject that one."""
+        """Write deliveries. Divide what is refused or goes unanswered until the delivery that is to blame is alone, and reject that one."""
         alone = len(deliveries) == 1
-
-        def is_refusal(error: StoreError, attempt: int) -> bool:
-            return error.row_is_guilty or (error.refused and (not alone or attempt >= REFUSALS))
-
         try:
-            new = await self._retry(batch, deliveries, lambda: self._inbox.write(deliveries), is_refusal)
+            new = await self._retry(batch, deliveries, lambda: self._inbox.write(deliveries), Blame(self._inbox, alone=alone))
         except StoreError as error:
             if not alone:
-                return await self._write_halves(batch, deliveries)
-            return await self._reject(Received(0, 0), batch, deliveries[0], Problem("row_refused", str(error)))
+                # Half by half would wait for no answer nine times, where the batch has 500.
+                return await self._write_parts(batch, deliveries, 1 if error.unanswered else len(deliveries) // 2)
+            return await self._reject(Received(0, 0), batch, deliveries[0], problem_of(error))
         return None if new is None else Received(new, 0)
 
-    async def _write_halves(self, batch: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
-        middle = len(deliveries) // 2
-        first = await self._persist(batch, deliveries[:middle])
-        rest = first and await self._persist(batch, deliveries[middle:])
-        return Received(first.new + rest.new, first.rejected + rest.rejected) if first and rest else None
+    async def _write_parts(self, batch: DeliveryBatch, deliveries: Sequence[Delivery], size: int) -> Received | None:
+        received = Received(0, 0)
+        for start in range(0, len(deliveries), size):
+            written = await self._persist(batch, deliveries[start : start + size])
+            if written is None:
+                return None
+            received = Received(received.new + written.new, received.rejected + written.rejected)
+        return received
 
     async def _reject(self, received: Received, batch: DeliveryBatch, one: Delivery, problem: Problem) -> Received | None:
         """Archive one delivery as rejected, and count it."""
-        new = await self._retry(batch, [one], lambda: self._inbox.reject(one, problem), lambda *_: False)
+        new = await self._retry(batch, [one], lambda: self._inbox.reject(one, problem), None)
         if new:
             self._emit(DeliveryRejected(one.queue, problem.code, problem.sentence))
         return None if new is None else Received(received.new, received.rejected + new)
 
     async def _retry(
-        self,
-        batch: DeliveryBatch,
-        deliveries: Sequence[Delivery],
-        write: Callable[[], Awaitable[int]],
-        is_refusal: Callable[[StoreError, int], bool],
+        self, batch: DeliveryBatch, deliveries: Sequence[Delivery], write: Callable[[], Awaitable[int]], blame: Blame | None
     ) -> int | None:
-        """Try until it is written; raise a refusal; None if the broker will redeliver the whole batch."""
+        """Try until it is written; raise what the deliveries are to blame for; None if the broker will redeliver the whole batch."""
         attempt = 0
         while not (self._source.is_lost(batch) or (attempt and self._stopping.is_set())):
             try:
                 return await write()
             except StoreError as error:
-                if is_refusal(error, attempt):
-                    raise
+                theirs = blame is not None and await blame.is_theirs(error, attempt)
                 attempt += 1
-                await self._report_and_wait(len(deliveries), error, attempt)
+                if not theirs or error.unanswered:
+                    self._report(len(deliveries), error, attempt)
+                if theirs:
+                    raise
+                await unless(self._stopping, asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE)))
         return None
 
-    async def _report_and_wait(self, messages: int, error: StoreError, attempt: int) -> None:
+    def _report(self, messages: int, error: StoreError, attempt: int) -> None:
         self._database_error = str(error)
         self._emit(ReceiveFailed(messages, str(error), attempt))
-        await unless(self._stopping, asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE)))
 
 
 async def _ended(future: asyncio.Future[DeliveryBatch]) -> None:

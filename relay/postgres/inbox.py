@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from relay.engine.policy import Policy
+from relay.errors import StoreError
 from relay.inbox.delivery import Delivery, Problem
 from relay.net.secret_url import Conninfo
 from relay.postgres.schema_check import check_version, is_of, other_way
@@ -58,19 +60,39 @@ class Inbox:
             "options": [each.options for each in deliveries],
         }
         self._check_direction()
-        [(new, _)] = await self._session.fetch(self._statements["receive"], values)
+        # Of several queues each is known by a name of its own: they are halved until there is one.
+        one = len({each.queue for each in deliveries}) == 1
+        [(new, _)] = await self._fetch_escaped("receive", values, ("queues",) if one else ())
         return int(new)
 
     async def reject(self, delivery: Delivery, problem: Problem) -> bool:
         """Archive one as rejected; False if its queue had brought it before."""
-        values = {
+        names = {
             "queue": delivery.queue, "message_id": delivery.message_id, "exchange": delivery.exchange,
-            "routing_key": delivery.routing_key, "payload": delivery.payload, "code": problem.code, "sentence": problem.sentence,
-            "handled_by": self._name,
+            "routing_key": delivery.routing_key, "code": problem.code, "sentence": problem.sentence, "handled_by": self._name,
         }  # fmt: skip
         self._check_direction()
-        [(new,)] = await self._session.fetch(self._statements["reject_delivery"], values)
+        [(new,)] = await self._fetch_escaped("reject_delivery", {**names, "payload": delivery.payload}, (*names,))
         return bool(new)
+
+    async def _fetch_escaped(self, name: str, values: Mapping[str, Any], escaped: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Run a statement; where the database's encoding lacks a letter of it, with these names in ASCII: no letter may stop a receiver."""
+        try:
+            return await self._session.fetch(self._statements[name], values)
+        except StoreError as error:
+            plain = {**values, **{each: _in_ascii(values[each]) for each in escaped}}
+            if not error.unprintable or plain == values:
+                raise
+        return await self._session.fetch(self._statements[name], plain)
+
+    async def takes_others(self) -> bool:
+        """See `relay.inbox.ports.InboxStore`; on a new connection where the last statement went unanswered."""
+        try:
+            await self._session.fetch(self._statements["try_message"], {})
+        except StoreError as error:
+            # A trigger of the application's that refuses this one has answered.
+            return error.row_is_guilty or error.refused
+        return True
 
     async def waiting(self, most: int) -> int:
         """Messages in the inbox, counted up to one above `most`; what the policy says by now is learned with it."""
@@ -82,3 +104,10 @@ class Inbox:
         """Close both connections."""
         await self._session.aclose()
         await self._looks.aclose()
+
+
+def _in_ascii(value: str | Sequence[str]) -> str | list[str]:
+    """The same with a code for each letter that is not ASCII."""
+    if isinstance(value, str):
+        return value.encode("ascii", "backslashreplace").decode()
+    return [each.encode("ascii", "backslashreplace").decode() for each in value]

@@ -93,9 +93,10 @@ async def test_messages_without_an_id_are_all_kept(
         (b'{"a": "\\u0000"}', {}),
         (b'"\\ud800"', {}),
         (b"[" * 5000 + b"]" * 5000, {}),
+        (json.dumps(dict.fromkeys(map(str, range(40_000)))).encode(), {}),
         (b"", {"content_type": "text/plain"}),
     ],
-    ids=["octets", "no type", "compressed", "NUL in JSON", "half a surrogate pair", "nested deep", "empty"],
+    ids=["octets", "no type", "compressed", "NUL in JSON", "half a surrogate pair", "nested deep", "many names", "empty"],
 )
 async def test_what_is_no_json_for_postgresql_stays_byte_for_byte(
     start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue, payload: bytes, properties: dict[str, Any]

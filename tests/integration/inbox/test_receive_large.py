@@ -50,19 +50,22 @@ async def test_what_is_too_long_goes_to_the_dead_side_with_a_mark(inbox_queue: Q
     """Cut rather than refused, in whole characters; two long ids are still two."""
     reject = Statements("public")["reject_delivery"].decode()
     values = {
-        "queue": "q",
+        "queue": "q" * 300,
         "exchange": "é" * 300,
         "routing_key": "k" * 256,
         "payload": b"x",
-        "code": "c",
+        "code": "c" * 64,
         "sentence": "s" * 9000,
-        "handled_by": "r",
+        "handled_by": "r" * 256,
     }
     for id_ in ("i" * 300 + "1", "i" * 300 + "2", "i" * 300 + "1"):
         async with await psycopg.AsyncConnection.connect(inbox_queue.url) as other:
             await other.execute(reject.encode(), {**values, "message_id": id_})
 
-    rows = await inbox_queue.sql("SELECT exchange, routing_key, error_detail FROM queue_message_dead")
-    assert [("é" * 63 + "...", "k" * 63 + "...", "s" * 999 + "...")] * 2 == rows
+    rows = await inbox_queue.sql("SELECT exchange, routing_key, error_detail, error_code, handled_by FROM queue_message_dead")
+    assert [("é" * 63 + "...", "k" * 63 + "...", "s" * 999 + "...", "c" * 15 + "...", "r" * 63 + "...")] * 2 == rows
+    [(queue,)] = set(await inbox_queue.sql("SELECT options->'headers'->>'x-relay-queue' FROM queue_message_dead"))
+    assert [(queue,)] == list(set(await inbox_queue.sql("SELECT consumer FROM queue_message_received")))
+    assert queue.startswith("q" * 30 + "... sha256:")
     ids = [id_ for (id_,) in await inbox_queue.sql("SELECT message_id FROM queue_message_received")]
     assert [True, True] == [id_.startswith("i" * 30 + "... sha256:") for id_ in ids]

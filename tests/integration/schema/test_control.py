@@ -244,3 +244,23 @@ async def test_a_dead_message_is_answered_once(queue: Queue) -> None:
     assert 0 == await queue.value("SELECT dead_unacknowledged FROM queue_message_status")
     with pytest.raises(errors.NoDataFound, match="No dead message has the id"):
         await queue.sql("SELECT queue_message_dead_acknowledge(%s)", uuid4())
+
+
+@pytest.mark.parametrize(
+    ("name", "statement"),
+    [
+        ("reason", "SELECT queue_message_pause('orders', %s)"),
+        ("reason", "SELECT queue_message_limit('orders', 1, %s)"),
+        ("reason", "SELECT queue_message_key_park('k', %s)"),
+        ("note", "SELECT queue_message_dead_acknowledge(id, 'ann', %s) FROM queue_message_dead"),
+        ("note", "SELECT queue_message_dead_answer(id, xid, seq, 'ann', %s) FROM queue_message_dead"),
+    ],
+    ids=["pause", "limit", "park", "acknowledge", "answer"],
+)
+async def test_what_is_said_of_something_is_no_longer_than_people_read(queue: Queue, name: str, statement: str) -> None:
+    """4,000 bytes: a page of 500 rows with a text of megabytes each would take all memory of whoever reads it."""
+    await queue.insert()
+    await queue.sql("SELECT queue_message_archive_now(array_agg(id), 'rejected', 'c', 'd', 'r') FROM queue_message")
+    with pytest.raises(errors.CheckViolation, match=f"{name} is 4001 bytes long; the limit is 4000 bytes"):
+        await queue.sql(statement, "é" * 2000 + "x")
+    assert await queue.value(statement, "é" * 2000)

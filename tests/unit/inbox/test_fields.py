@@ -168,3 +168,35 @@ def test_flags_that_nobody_knows_are_stepped_over() -> None:
     """A header may announce more flags, in 16 bits more."""
     header = struct.pack(">HHQHH", 60, 0, 0, 0x8001, 0x0000) + b"\x04text"
     assert "text" == RawDelivery(1, b"", b"", header, b"").properties()["content_type"]
+
+
+def names(count: int) -> str:
+    """An object with so many names."""
+    return json.dumps({f"{number}:": number for number in range(count)})
+
+
+@pytest.mark.parametrize(
+    ("payload", "is_content"),
+    [
+        (names(31_622), True),
+        (names(31_623), False),
+        (f"[{','.join([names(10_000)] * 10)}]", True),
+        (f"[{','.join([names(10_000)] * 11)}]", False),
+        (f'{{"a": [{names(31_622)}, {{"b": {names(300)}}}]}}', False),
+        ("{" + ",".join(['"a": 1'] * 40_000) + "}", False),
+        (json.dumps([{"a": number} for number in range(100_000)]), True),
+        (json.dumps(["a:b"] * 100_000), True),
+    ],
+    ids=["most", "too many", "most of several", "too many of several", "nested", "the same", "small objects", "texts with colons"],
+)
+def test_json_whose_names_take_long_to_sort_is_no_content(payload: str, is_content: bool) -> None:
+    """PostgreSQL sorts them for minutes if somebody chose their order so, and nothing can cancel that; such a message is no poison."""
+    made = delivery(
+        queue="q",
+        exchange="",
+        routing_key="",
+        payload=payload.encode(),
+        properties={"content_type": "application/json"},
+        max_body_bytes=1 << 24,
+    )
+    assert (payload if is_content else None, None, payload.encode()) == (made.content, made.problem, made.payload)

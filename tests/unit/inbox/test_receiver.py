@@ -11,12 +11,16 @@ import pytest
 from relay import events
 from relay.errors import StoreError
 from relay.events.inbox import BatchReceived, InboxFull, InboxOpen, ReceiveFailed
+from relay.inbox import receiver
+from relay.inbox.blame import SILENCES
 from relay.inbox.delivery import Delivery, Problem
 from relay.inbox.ports import DeliveryBatch
 from relay.inbox.receiver import Receiver
 
 AWAY = StoreError("PostgreSQL does not answer.")
 GUILTY = StoreError("A value is refused.", row_is_guilty=True)
+SILENT = StoreError("PostgreSQL did not answer a statement.", unanswered=True)
+HELD = StoreError("Another session holds a lock.", in_passing=True)
 
 
 def of(name: str, problem: Problem | None = None) -> Delivery:
@@ -33,6 +37,8 @@ class Rig:
         self.left = [of(name) for name in names]
         self.troubles = list(troubles)
         self.bad = bad
+        self.hung = ""
+        self.well = True
         self.lost = False
         self.paused = False
         self.there = 0
@@ -75,6 +81,9 @@ class Rig:
             raise self.troubles.pop(0)
         if self.bad in names:
             raise GUILTY
+        if self.hung in names:
+            self.happened.append(("silent", names))
+            raise SILENT
         self.happened.append(("write", names))
         self.there += len(names)
         return len(names)
@@ -83,6 +92,10 @@ class Rig:
         """Note it."""
         self.happened.append(("reject", delivery.message_id, problem.code))
         return True
+
+    async def takes_others(self) -> bool:
+        """As the test has it."""
+        return self.well
 
     async def waiting(self, most: int) -> int:
         """As the test has it."""
@@ -124,6 +137,48 @@ async def test_a_delivery_that_the_table_refuses_stands_alone(bad: str) -> None:
     assert ("ack", ["a", "b", "c", "d"]) == rig.happened[-1]
     [received] = [event for event in rig.events if isinstance(event, BatchReceived)]
     assert (3, 0, 1) == (received.new, received.known, received.rejected)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts follow each other at once."""
+    monkeypatch.setattr(receiver, "pause", lambda attempt, longest: 0.0)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("hung", ["a", "b", "c", "d"])
+async def test_a_delivery_that_postgresql_does_not_end_with_stands_alone(hung: str) -> None:
+    """Its neighbours are written in their order, it is rejected after three silences alone, and each silence is told of."""
+    rig = Rig("a", "b", "c", "d")
+    rig.hung = hung
+    await asyncio.wait_for(rig.receiver.run(), 10)
+    assert [[hung]] * SILENCES == [rest[0] for what, *rest in rig.happened[1:] if what == "silent"]
+    assert [[name] for name in "abcd" if name != hung] == [rest[0] for what, *rest in rig.happened if what == "write"]
+    assert [("reject", hung, "write_unanswered")] == [each for each in rig.happened if each[0] == "reject"]
+    assert ("ack", ["a", "b", "c", "d"]) == rig.happened[-1]
+    assert 1 + SILENCES == len([event for event in rig.events if isinstance(event, ReceiveFailed)])
+    assert {} == rig.receiver.reasons
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("names", ["a", "abcd"])
+async def test_a_server_that_takes_nothing_makes_no_delivery_guilty(names: str) -> None:
+    """However often it says nothing: the deliveries stay together, and are written when it answers."""
+    rig = Rig(*names, troubles=[SILENT] * 10)
+    rig.well = False
+    await asyncio.wait_for(rig.receiver.run(), 10)
+    assert [("write", [*names]), ("ack", [*names])] == rig.happened
+
+
+@pytest.mark.usefixtures("quick")
+async def test_other_troubles_between_silences_neither_count_nor_start_anew() -> None:
+    """What an abandoned statement still locks is waited for."""
+    rig = Rig("a", troubles=[SILENT, HELD, HELD, HELD, HELD, SILENT, AWAY])
+    await asyncio.wait_for(rig.receiver.run(), 10)
+    assert [("write", ["a"]), ("ack", ["a"])] == rig.happened
+    rig = Rig("a", troubles=[SILENT, HELD, SILENT, AWAY, SILENT])
+    await asyncio.wait_for(rig.receiver.run(), 10)
+    assert [("reject", "a", "write_unanswered"), ("ack", ["a"])] == rig.happened
 
 
 async def test_what_the_broker_brings_again_is_not_written_over_and_over() -> None:
