@@ -201,6 +201,9 @@ class Transactions:
         values = {"id": claim.id, "token": batch.token, "answer": answer.text, "bytes": answer.binary}
         try:
             [(code, sentence)] = await (await connection.execute(self._statements["answer_request"], values)).fetchall()
+        except psycopg.errors.LockNotAvailable as error:
+            # Who holds the row may hold it for hours: the slot is needed for others, and the message comes again.
+            raise AnswerError("its answer was not written: another session holds the row of its request") from error
         except psycopg.OperationalError:
             raise
         except psycopg.Error as error:

@@ -75,6 +75,11 @@ async def listed(messages):
     return [{"response_code": 202} if "url" in message.content else None for message in messages]
 
 
+async def either(message: Message, *connection):
+    note(message.id)
+    return {"response_code": 203} if "url" in message.content else None
+
+
 async def inside(message: Message, connection):
     await connection.execute("INSERT INTO shop.visit VALUES (%s)", (message.content["url"],))
     return await answer(message)
@@ -270,6 +275,25 @@ async def test_an_answer_is_written_again_and_the_work_not_done_again(start_work
     assert [("wait", "success", None, None)] == await ended(table, 1)
     assert 1 == len((tmp_path / "seen.txt").read_text().splitlines())
     assert {**EMPTY, "response_code": 200} == await row(table, "wait")
+
+
+@pytest.mark.ids("C16")
+@pytest.mark.parametrize("words", [(), ("--transaction",)], ids=["answer", "transaction"])
+async def test_rows_that_an_application_holds_hold_up_nobody_else(start_work: Start, table: Queue, words: tuple[str, ...]) -> None:
+    """More of them than a worker has places: others are handled meanwhile; those come again after a pause, and are answered once."""
+    await table.sql("SELECT queue_message_config_set('max_attempts', '100'), queue_message_config_set('backoff_max', '2')")
+    held = await asked(table, *["held"] * 12)
+    async with await psycopg.AsyncConnection.connect(table.url) as holder:
+        await holder.execute("SELECT FROM shop.url_fetch FOR UPDATE")
+        worker = await start_work("either", *words)
+        await worker.logged("handler_failed", len(held))
+        await asked(table, *["free"] * 12)
+        await table.insert(12)
+        assert {("free", "success"), (None, "success")} == {tuple(each[:2]) for each in await ended(table, 24)}
+        assert len(held) == await table.waiting()
+    assert ["success"] * 36 == [result for _, result, *_ in await ended(table, 36)]
+    assert [(203, None, 24)] == await table.sql("SELECT response_code, error, count(*) FROM shop.url_fetch GROUP BY 1, 2")
+    assert "another session holds the row" in worker.of("handler_failed")[0]["error"]
 
 
 @pytest.mark.ids("A23", "C16")
