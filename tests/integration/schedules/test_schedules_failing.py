@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.broker.topology import Topology
@@ -48,6 +50,40 @@ def test_status_names_schedules_that_fail_and_why(cli: Cli, seeded: Seeded) -> N
     seeded.run("ALTER TABLE queue_message DROP CONSTRAINT no_odd")
     cli("schedule", "resume", "refused")
     assert [] == seeded.run(FAILING)
+
+
+def test_a_message_with_the_id_of_a_schedules_last_one_makes_no_schedule_fail(seeded: Seeded) -> None:
+    """Producers choose their ids. Also not before the schedule's own one has left, nor after another tick; its own death still shows."""
+    seeded.run(ADD, "well", "well")
+    taken: list[Any] = []
+    for hours in (1, 2):
+        seeded.run(f"SELECT queue_message_run_schedules(now() + interval '{hours * 61} min')")
+        taken += seeded.run("SELECT last_id FROM queue_message_schedule")[0]
+        seeded.run(f"{ARCHIVE} WHERE exchange = 'well'", "success", None, None)
+        for id_ in taken:
+            seeded.run("INSERT INTO queue_message (id, exchange) VALUES (%s, 'strange')", id_)
+        seeded.run(f"{ARCHIVE} WHERE exchange = 'strange'", "rejected", "expired", "an attacker's words")
+        assert [] == seeded.run(FAILING)
+    seeded.run("SELECT queue_message_run_schedules(now() + interval '183 min')")
+    seeded.run(f"{ARCHIVE} WHERE exchange = 'well'", "rejected", "contract_violated", "content breaks it")
+    assert [("well", DEAD)] == seeded.run(FAILING)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE queue_message_schedule SET last_xid = NULL, last_seq = NULL",
+        "SELECT set_config('relay.renumber', 'on', false), queue_message_renumber_move(array_agg(xid), array_agg(seq)) FROM queue_message",
+    ],
+    ids=["before the upgrade", "renumbered"],
+)
+def test_a_schedule_fails_by_what_it_sent_before(seeded: Seeded, change: str) -> None:
+    """Where it has noted no place yet, and where its message has been given another one since, as one of another cluster."""
+    seeded.run(ADD, "dead", "dead")
+    seeded.run(RUN)
+    seeded.run(change)
+    seeded.run(f"{ARCHIVE} WHERE exchange = 'dead'", "rejected", "contract_violated", "content breaks it")
+    assert [("dead", DEAD)] == seeded.run(FAILING)
 
 
 async def test_relays_tell_of_a_schedule_that_fails_once(
