@@ -25,6 +25,8 @@ LONG_OPEN = 5.0
 """Seconds after which an open transaction is reported."""
 SHOWN = 20
 """Blocked keys, and failing schedules, that are listed."""
+COUNTED = 10_000
+"""Parked keys that `queue_message_status` counts; there may be more."""
 LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "lake": 0.0, "retention": 3600.0}
 """Seconds by which a task may be late: pg_cron does three of them each minute and retention each hour."""
 OVERDUE = {
@@ -170,7 +172,8 @@ def _problems(found: Status) -> list[str]:
     lines += [limited(row, behind=row["exchange"] in behind) for row in found["limited"]]
     lines += [_blocked(row) for row in found["blocked_keys"]]
     if queue["blocked_keys"] > SHOWN:
-        lines.append(f"{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
+        counted = "at least " if queue["blocked_keys"] >= COUNTED else ""
+        lines.append(f"{counted}{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
     lines += _overdue(queue) + _schedules(found)
     lines += _isolated_exchanges(alive) + _transactions(found["transactions"]) + _partitions(queue["partition_days_ahead"]) + _export(queue)
     if found["relays_left_out"]:

@@ -147,6 +147,15 @@ def test_a_transaction_that_writes_is_counted(cli: Cli, database_url: str) -> No
         assert "1 transaction writes, the oldest for" in cli("status")
 
 
+@pytest.mark.parametrize(("parked", "says"), [(10_000, "\nat least 9980 more blocked keys"), (9_999, "\n9979 more blocked keys")])
+def test_more_parked_keys_than_are_counted_are_said_to_be_more(cli: Cli, seeded: Seeded, parked: int, says: str) -> None:
+    """Up to 10,000 they are counted, and 20 are named."""
+    seeded.run("INSERT INTO queue_message_key_hold (ordering_key) SELECT 'parked ' || n FROM generate_series(1, %s) n", parked)
+    said = cli("status")
+    assert says in said
+    assert 20 == said.count(": parked, ")
+
+
 def test_a_role_that_may_not_see_other_sessions_is_told_no_age(cli: Cli, database_url: str) -> None:
     """The number alone stands there, not an age of none, and what to do about it."""
     with psycopg.connect(database_url) as other, login(database_url, "queue_message_operator") as url:

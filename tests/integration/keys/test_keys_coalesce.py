@@ -122,7 +122,7 @@ async def test_an_older_one_that_commits_late_or_was_meant_for_later_is_not_sent
     assert [(newest, 3)] == await queued(queue)
     assert other(newest) == (await fates(queue))[slow]
     await queue.sql("SELECT queue_message_cancel(%s)", newest)
-    await queue.sql("SELECT queue_message_retain(now() + interval '2 days')")
+    await queue.sql("SELECT queue_message_delete_keys(now() + interval '3 days')")
     assert 0 == await queue.value("SELECT count(*) FROM queue_message_coalesced")
 
 

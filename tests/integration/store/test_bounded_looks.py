@@ -11,7 +11,8 @@ import pytest
 from relay.message import Position
 from relay.ports import Places
 from relay.postgres.maintenance_store import PostgresMaintenance
-from tests.support.database.queue import MadeStore, Queue, unchecked
+from relay.queries.statements import text
+from tests.support.database.queue import MadeStore, Queue, resize, unchecked
 
 SHORT, LONG = 110_000, 220_000
 """Both longer than a page of the sweep and than any other look."""
@@ -28,14 +29,17 @@ LOOKS = (
     "SELECT * FROM queue_message_sweep_minute()",
     "SELECT queue_message_reject_unprintable()",
     "SELECT queue_message_renotify()",
+    "SELECT queue_message_delete_keys(now())",
 )
-
-
-async def resize(queue: Queue, function: str, before: str, after: str) -> None:
-    """Give a function another bound than it has."""
-    definition = str(await queue.value("SELECT pg_get_functiondef(%s::regproc)", function))
-    assert before in definition
-    await queue.sql(definition.replace(before, after))
+SENT_LONG_AGO = """INSERT INTO queue_message_coalesced (exchange, coalesce_key, message_id, seq, folded_at)
+    SELECT m.exchange, m.seq::text, m.id, m.seq, now() - interval '2 days' + make_interval(secs => m.seq / 10.0) FROM queue_message m
+    ON CONFLICT DO NOTHING"""
+"""Keys whose messages still wait."""
+LISTED = text("list_blocked_keys").replace("@schema@.", "").replace("%(most)s", "{most}").replace("%(paused)s", "false")
+"""Of so many keys."""
+PARKED = """WITH parked AS (
+        INSERT INTO queue_message_key_hold (ordering_key) SELECT 'parked ' || n FROM generate_series(%s + 1, %s) n RETURNING ordering_key)
+    INSERT INTO queue_message (exchange, ordering_key) SELECT 'e', ordering_key FROM parked"""
 
 
 async def make_large(queue: Queue) -> None:
@@ -80,12 +84,41 @@ async def test_a_queue_twice_as_long_costs_no_look_more(queue: Queue) -> None:
     for numbers in ((0, SHORT), (SHORT, LONG)):
         async with unchecked(queue):
             await queue.sql(DELAYED, *numbers)
-        await queue.sql("VACUUM ANALYZE queue_message")
+            await queue.sql(SENT_LONG_AGO)
+        await queue.sql("VACUUM ANALYZE queue_message, queue_message_coalesced")
         await analyze(queue)
         costs.append({look: await pages(queue, look) for look in LOOKS})
 
     short, long = costs
     assert [] == [(look, short[look], long[look]) for look in LOOKS if long[look] > GROWTH * short[look] + 100]
+
+
+async def test_parked_keys_by_the_hundred_thousand_are_counted_and_listed_up_to_a_bound(queue: Queue) -> None:
+    """A producer can park them where dead messages do. Status counts 10,000, and the list looks at the heads of as many."""
+    await make_large(queue)
+    listed = LISTED.format(most=20)
+    costs: list[tuple[int, int]] = []
+    for numbers in ((0, 30_000), (30_000, 90_000)):
+        async with unchecked(queue):
+            await queue.sql(PARKED, *numbers)
+        await queue.sql("VACUUM ANALYZE queue_message, queue_message_key_hold")
+        costs.append((await pages(queue, "SELECT blocked_keys FROM queue_message_status"), await pages(queue, listed)))
+
+    assert [True, True] == [long < GROWTH * short + 100 for short, long in zip(*costs, strict=True)]
+    assert 10_000 == await queue.value("SELECT blocked_keys FROM queue_message_status")
+    assert 90_000 == await queue.value("SELECT count(*) FROM queue_message_blocked_key")
+    assert ["parked 1", "parked 10"] == [key for key, *_ in await queue.sql(LISTED.format(most=2))]
+
+
+async def test_a_list_of_keys_counts_what_waits_behind_those_that_it_shows(queue: Queue) -> None:
+    """And behind no others."""
+    for key in range(20):
+        await queue.insert(2000, ordering_key=f"k{key:02}")
+    await queue.sql("INSERT INTO queue_message_key_hold (ordering_key) SELECT DISTINCT ordering_key FROM queue_message")
+    await analyze(queue)
+    one, all_of_them = [await pages(queue, LISTED.format(most=most)) for most in (1, 20)]
+    assert [("k00", 1999)] == [(key, behind) for key, _, behind, *_ in await queue.sql(LISTED.format(most=1))]
+    assert one < all_of_them / 5
 
 
 async def test_few_delayed_messages_of_a_large_queue_are_counted_and_many_estimated(queue: Queue) -> None:

@@ -164,6 +164,13 @@ async def unchecked(queue: Queue) -> AsyncIterator[None]:
     await queue.sql("RESET session_replication_role")
 
 
+async def resize(queue: Queue, function: str, before: str, after: str) -> None:
+    """Give a function another bound than it has."""
+    definition = str(await queue.value("SELECT pg_get_functiondef(%s::regproc)", function))
+    assert before in definition
+    await queue.sql(definition.replace(before, after))
+
+
 async def until(probe: Callable[[], Awaitable[bool] | bool], seconds: float = PATIENCE) -> None:
     """Wait until a condition holds that nobody signals, such as counters that a server writes when it likes."""
     async with asyncio.timeout(seconds):
