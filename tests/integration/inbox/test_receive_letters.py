@@ -92,7 +92,7 @@ async def test_names_that_nobody_could_read_stop_no_receiver(url: str) -> None:
     assert [(b"\x00\xff", r"x\ufffd", r"k\ufffd", "properties_invalid")] == await texts_of(url, "body, exchange, routing_key, error_code")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES, ids=["missing", "mixed", "plain"])
 async def test_names_that_an_operator_chose_make_no_message_poison(url: str, name: str) -> None:
     """What a queue of that name brings comes in, once; a receiver of that name rejects."""
     deliveries = [given(b"%d" % number, queue=name, message_id=str(number % 2)) for number in range(4)]
