@@ -4,6 +4,7 @@
 -- How far retention has come through the coalesce keys, by the time of their last fold; from when it begins anew; and whether more of them are old
 -- than it has looked at. Not folded_at itself: a fold tells by it whether a message came late.
 CREATE TABLE @schema@.queue_message_key_walk (
+    name     text        PRIMARY KEY DEFAULT 'coalesced',
     past     timestamptz NOT NULL DEFAULT '-infinity',
     again_at timestamptz NOT NULL DEFAULT '-infinity',
     more     boolean     NOT NULL DEFAULT false
@@ -22,6 +23,10 @@ DECLARE
     walk record;
     page record;
 BEGIN
+    -- The row is missing where only the schema was restored.
+    IF NOT EXISTS (SELECT FROM @schema@.queue_message_key_walk) THEN
+        INSERT INTO @schema@.queue_message_key_walk DEFAULT VALUES ON CONFLICT DO NOTHING;
+    END IF;
     SELECT w.past, w.again_at, w.more INTO walk FROM @schema@.queue_message_key_walk w FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN 0;

@@ -113,3 +113,10 @@ async def test_a_relay_goes_on_at_once_where_a_page_deleted_nothing(queue: Queue
     await small_pages(queue)
     await queue.sql(KEPT, PAGE + 1)
     assert [(0, 1), (0, 0)] == [await upkeep.retain() for _ in range(2)]
+
+
+async def test_keys_are_deleted_where_only_the_schema_was_restored(queue: Queue) -> None:
+    """The place of the walk is lost with all other rows."""
+    await queue.sql("DELETE FROM queue_message_key_walk")
+    await queue.sql(SENT, 1, 3)
+    assert [("deleted", 3)] == await retain(queue)
