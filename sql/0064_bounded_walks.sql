@@ -3,13 +3,11 @@
 
 -- How far retention has come through the coalesce keys, by the time of their last fold; from when it begins anew; and whether more of them are old
 -- than it has looked at. Not folded_at itself: a fold tells by it whether a message came late.
-CREATE TABLE @schema@.queue_message_key_walk (
-    name     text        PRIMARY KEY DEFAULT 'coalesced',
-    past     timestamptz NOT NULL DEFAULT '-infinity',
-    again_at timestamptz NOT NULL DEFAULT '-infinity',
-    more     boolean     NOT NULL DEFAULT false
-) WITH (fillfactor = 50);
-INSERT INTO @schema@.queue_message_key_walk DEFAULT VALUES;
+ALTER TABLE @schema@.queue_message_walk
+    ADD COLUMN past timestamptz NOT NULL DEFAULT '-infinity',
+    ADD COLUMN again_at timestamptz NOT NULL DEFAULT '-infinity',
+    ADD COLUMN more boolean NOT NULL DEFAULT false;
+INSERT INTO @schema@.queue_message_walk (name) VALUES ('coalesced');
 
 -- Deletes of the next 50,000 coalesce keys under which nothing was sent for a day those whose message waits no more; returns how many. Those that
 -- stay are passed, and looked at again when a round begins: a day after the last one began, once that has ended. A fold sends no two keys at the
@@ -24,10 +22,10 @@ DECLARE
     page record;
 BEGIN
     -- The row is missing where only the schema was restored.
-    IF NOT EXISTS (SELECT FROM @schema@.queue_message_key_walk) THEN
-        INSERT INTO @schema@.queue_message_key_walk DEFAULT VALUES ON CONFLICT DO NOTHING;
+    IF NOT EXISTS (SELECT FROM @schema@.queue_message_walk w WHERE w.name = 'coalesced') THEN
+        INSERT INTO @schema@.queue_message_walk (name) VALUES ('coalesced') ON CONFLICT DO NOTHING;
     END IF;
-    SELECT w.past, w.again_at, w.more INTO walk FROM @schema@.queue_message_key_walk w FOR UPDATE SKIP LOCKED;
+    SELECT w.past, w.again_at, w.more INTO walk FROM @schema@.queue_message_walk w WHERE w.name = 'coalesced' FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
@@ -49,8 +47,8 @@ BEGIN
         RETURNING c.folded_at
     )
     SELECT (SELECT count(*) FROM gone) AS gone, count(*) AS looked, max(old.folded_at) AS last INTO page FROM old;
-    UPDATE @schema@.queue_message_key_walk w
-    SET past = coalesce(page.last, walk.past), again_at = walk.again_at, more = page.looked >= most;
+    UPDATE @schema@.queue_message_walk w
+    SET past = coalesce(page.last, walk.past), again_at = walk.again_at, more = page.looked >= most WHERE w.name = 'coalesced';
     RETURN page.gone;
 END
 $body$;
@@ -106,7 +104,7 @@ BEGIN
     IF messages > 0 THEN
         RETURN NEXT;
     END IF;
-    IF EXISTS (SELECT FROM @schema@.queue_message_key_walk w WHERE w.more) THEN
+    IF EXISTS (SELECT FROM @schema@.queue_message_walk w WHERE w.more) THEN
         action := 'unfinished';
         target := 'queue_message_coalesced';
         messages := NULL;
@@ -193,10 +191,10 @@ CREATE OR REPLACE VIEW @schema@.queue_message_status AS
     FROM @schema@.queue_message_count() n, @schema@.queue_message_oldest() AS o (since);
 
 -- What this migration adds to the privileges, beside those there were.
-ALTER FUNCTION @schema@.queue_message_privileges() RENAME TO queue_message_privileges_before_63;
+ALTER FUNCTION @schema@.queue_message_privileges() RENAME TO queue_message_privileges_before_64;
 CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, privilege text)
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT p.role, p.privilege FROM @schema@.queue_message_privileges_before_63() p
+    SELECT p.role, p.privilege FROM @schema@.queue_message_privileges_before_64() p
     UNION ALL SELECT kind, 'EXECUTE ON FUNCTION %1$I.queue_message_blocked, %1$I.queue_message_behind'
     FROM unnest(ARRAY['queue_message_relay', 'queue_message_operator', 'queue_message_etl']) AS kind
 $body$;

@@ -54,10 +54,10 @@ END
 $body$;
 
 -- What this migration adds to the privileges, beside those there were.
-ALTER FUNCTION @schema@.queue_message_privileges() RENAME TO queue_message_privileges_before_67;
+ALTER FUNCTION @schema@.queue_message_privileges() RENAME TO queue_message_privileges_before_65;
 CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, privilege text)
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT p.role, p.privilege FROM @schema@.queue_message_privileges_before_67() p
+    SELECT p.role, p.privilege FROM @schema@.queue_message_privileges_before_65() p
     UNION ALL VALUES ('queue_message_receiver', 'EXECUTE ON FUNCTION %1$I.queue_message_try')
 $body$;
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from relay.engine.policy import Policy
 from relay.errors import StoreError
@@ -62,7 +61,7 @@ class Inbox:
         self._check_direction()
         # Of several queues each is known by a name of its own: they are halved until there is one.
         one = len({each.queue for each in deliveries}) == 1
-        [(new, _)] = await self._fetch_escaped("receive", values, ("queues",) if one else ())
+        [(new, _)] = await self._session.fetch(self._statements["receive"], values, escaped=("queues",) if one else ())
         return int(new)
 
     async def reject(self, delivery: Delivery, problem: Problem) -> bool:
@@ -72,18 +71,8 @@ class Inbox:
             "routing_key": delivery.routing_key, "code": problem.code, "sentence": problem.sentence, "handled_by": self._name,
         }  # fmt: skip
         self._check_direction()
-        [(new,)] = await self._fetch_escaped("reject_delivery", {**names, "payload": delivery.payload}, (*names,))
+        [(new,)] = await self._session.fetch(self._statements["reject_delivery"], {**names, "payload": delivery.payload}, escaped=names)
         return bool(new)
-
-    async def _fetch_escaped(self, name: str, values: Mapping[str, Any], escaped: Sequence[str]) -> list[tuple[Any, ...]]:
-        """Run a statement; where the database's encoding lacks a letter of it, with these names in ASCII: no letter may stop a receiver."""
-        try:
-            return await self._session.fetch(self._statements[name], values)
-        except StoreError as error:
-            plain = {**values, **{each: _in_ascii(values[each]) for each in escaped}}
-            if not error.unprintable or plain == values:
-                raise
-        return await self._session.fetch(self._statements[name], plain)
 
     async def takes_others(self) -> bool:
         """See `relay.inbox.ports.InboxStore`; on a new connection where the last statement went unanswered."""
@@ -104,10 +93,3 @@ class Inbox:
         """Close both connections."""
         await self._session.aclose()
         await self._looks.aclose()
-
-
-def _in_ascii(value: str | Sequence[str]) -> str | list[str]:
-    """The same with a code for each letter that is not ASCII."""
-    if isinstance(value, str):
-        return value.encode("ascii", "backslashreplace").decode()
-    return [each.encode("ascii", "backslashreplace").decode() for each in value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import psycopg
@@ -113,13 +113,16 @@ class Session:
         if self._connection is None or self._connection.closed:
             await self.fetch(b"SELECT 1", {})
 
-    async def fetch(self, statement: bytes, values: Mapping[str, object], *, by_position: bool = False) -> list[tuple[Any, ...]]:
+    async def fetch(
+        self, statement: bytes, values: Mapping[str, object], *, by_position: bool = False, escaped: Collection[str] = REASONS
+    ) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows, none for a statement without a result.
 
         Args:
             statement: with psycopg's placeholders.
             values: by name.
             by_position: the values hold positions that earlier statements found, which mean nothing on another server.
+            escaped: names of texts, or lists of them, that go in ASCII where the database's encoding lacks a letter.
 
         Raises:
             NewConnectionError: the connection is another one than the positions were found on; raised once for each, nothing was run.
@@ -130,7 +133,7 @@ class Session:
             try:
                 if by_position:
                     await self._expect_known()
-                return await self._run(statement, values)
+                return await self._run(statement, values, escaped)
             except NewConnectionError:
                 raise
             except psycopg.Error as error:
@@ -166,11 +169,12 @@ class Session:
         async with self._turn:
             await self._drop()
 
-    async def _run(self, statement: bytes, values: Mapping[str, object]) -> list[tuple[Any, ...]]:
+    async def _run(self, statement: bytes, values: Mapping[str, object], escaped: Collection[str]) -> list[tuple[Any, ...]]:
         try:
             return await self._execute(statement, values)
         except errors.UntranslatableCharacter:
-            if (plain := _in_ascii(values)) == values:
+            plain = {name: _in_ascii(value) if name in escaped else value for name, value in values.items()}
+            if plain == values:
                 raise
             return await self._execute(statement, plain)
 
@@ -261,13 +265,11 @@ async def _kerberos(connection: Connection) -> bool:
         return False
 
 
-def _in_ascii(values: Mapping[str, object]) -> Mapping[str, object]:
-    """The same values, but reasons with a code for each letter that is not ASCII."""
-    plain = dict(values)
-    for name in REASONS:
-        if isinstance(texts := values.get(name), list):
-            plain[name] = [text and text.encode("ascii", "backslashreplace").decode() for text in texts]
-    return plain
+def _in_ascii(value: object) -> object:
+    """The same text, or list of texts, with a code for each letter that is not ASCII."""
+    if isinstance(value, str):
+        return value.encode("ascii", "backslashreplace").decode()
+    return [_in_ascii(each) for each in value] if isinstance(value, list) else value
 
 
 def _store_error(error: psycopg.Error) -> StoreError:

@@ -117,6 +117,6 @@ async def test_a_relay_goes_on_at_once_where_a_page_deleted_nothing(queue: Queue
 
 async def test_keys_are_deleted_where_only_the_schema_was_restored(queue: Queue) -> None:
     """The place of the walk is lost with all other rows."""
-    await queue.sql("DELETE FROM queue_message_key_walk")
+    await queue.sql("DELETE FROM queue_message_walk")
     await queue.sql(SENT, 1, 3)
     assert [("deleted", 3)] == await retain(queue)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -248,9 +249,9 @@ class Answerless(Session):
 
     lost = 0
 
-    async def fetch(self, statement: bytes, values: Mapping[str, object], *, by_position: bool = False) -> list[tuple[object, ...]]:
+    async def fetch(self, statement: bytes, values: Mapping[str, object], **options: Any) -> list[tuple[object, ...]]:
         """Run the statement; raise in spite of it the first time."""
-        answer = await super().fetch(statement, values, by_position=by_position)
+        answer = await super().fetch(statement, values, **options)
         if self.lost == 0:
             self.lost += 1
             raise StoreError("PostgreSQL does not answer.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -18,7 +19,8 @@ LETTER = "convert_from('{}', getdatabaseencoding())"
 @contextmanager
 def encoded_database(databases: Databases, encoding: str) -> Iterator[str]:
     """A database of that encoding with the schema; its URL."""
-    name = f"relay_test_{encoding.lower()}"
+    # Several runs may share the server.
+    name = f"relay_test_{encoding.lower()}_{secrets.token_hex(5)}"
     with psycopg.connect(databases.url("postgres"), autocommit=True) as server:
         server.execute(f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0".encode())
         try:
