@@ -51,6 +51,7 @@ def find(console: OperatorSession, name: str) -> SourceTable:
         MissingError: it is not there.
         AdoptError: it is no table, without a primary key, or somebody else's.
     """
+    ask(console, "restore_path")
     with a_name(name):
         [place] = ask(console, "locate_table", name=name)
         if place["parts"] > _MOST_PARTS:

@@ -22,6 +22,10 @@ UNREADABLE = (
     "`SELECT queue_message_mend_letters()`"
 )
 """What to do about a letter that cannot be written, and about one that cannot be read."""
+_NO_PATH = (
+    "A trigger of yours names something without its schema: write the schema, or run ALTER FUNCTION … SET search_path for its function"
+)
+_UNKNOWN_NAMES = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedObject)
 _CONNECTING = (
     (
         r"cannot allocate memory|out of memory",
@@ -88,6 +92,12 @@ def untranslatable(error: psycopg.Error) -> str | None:
         return None
     written = re.search(r"\bUTF8\b.*\b[A-Z][A-Z0-9_]{3,}\b", error.diag.message_primary or "")
     return UNWRITABLE if written else UNREADABLE
+
+
+def named_without_schema(error: psycopg.Error) -> str | None:
+    """What to do about a trigger of the application's that counts on a search path; the context names its function, in any language."""
+    called = next((line for line in (error.diag.context or "").splitlines() if "PL/pgSQL" in line), "queue_message")
+    return _NO_PATH if isinstance(error, _UNKNOWN_NAMES) and "()" in called and "queue_message" not in called else None
 
 
 def _condition(sqlstate: str) -> str:

@@ -13,7 +13,7 @@ from psycopg import errors, sql
 from psycopg.rows import DictRow, dict_row
 
 from relay.errors import RelayError, StoreError
-from relay.postgres.errors import no_connection, reason, untranslatable
+from relay.postgres.errors import named_without_schema, no_connection, reason, untranslatable
 from relay.postgres.session_settings import ENCODING, pin, unreadable
 from relay.queries.statements import Statements
 
@@ -156,7 +156,11 @@ def _translation(error: psycopg.Error, needs: str) -> RelayError:
     words = reason(error)
     if isinstance(error, errors.InsufficientPrivilege):
         return RefusedError(f"{needs} ({words}).")
-    advice = untranslatable(error) or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
+    advice = (
+        untranslatable(error)
+        or named_without_schema(error)
+        or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
+    )
     if advice:
         return RefusedError(f"{advice} ({words}).")
     # Without a SQLSTATE the driver speaks: of a connection that is gone, or of a value that it cannot write or read.

@@ -13,7 +13,7 @@ from psycopg import errors
 from relay.errors import NewConnectionError, StoreError
 from relay.net.secret_url import Conninfo, current
 from relay.net.transport_security import postgres_risk
-from relay.postgres.errors import no_connection, read_only, reason, untranslatable
+from relay.postgres.errors import named_without_schema, no_connection, read_only, reason, untranslatable
 from relay.postgres.session_settings import DEFAULTS, ENCODING, OWN, PINNED, unreadable
 from relay.postgres.timeouts import CHORE, HEARING, Connection, answered
 
@@ -61,7 +61,8 @@ _SILENT = (
     "PostgreSQL did not answer a statement within {:g} seconds, and the relay connects anew: see whether the server hangs, or whether a "
     "pooler, a proxy or a firewall on the way has lost the connection."
 )
-_SET = b"SELECT set_config(given.name, given.value, false) FROM unnest(%(names)s::text[], %(values)s::text[]) AS given (name, value)"
+_SET = b"""SELECT pg_catalog.set_config(given.name, given.value, false)
+FROM unnest(%(names)s::text[], %(values)s::text[]) AS given (name, value)"""
 _KERBEROS = b"SELECT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()"
 REASONS = ("details", "errors")
 """Parameters that say why something failed, perhaps with letters that the database's encoding lacks."""
@@ -275,7 +276,7 @@ def _in_ascii(value: object) -> object:
 def _store_error(error: psycopg.Error) -> StoreError:
     """Translate a driver's error to one sentence, without the values of rows that DETAIL may hold."""
     primary = reason(error)
-    advice = next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
+    advice = named_without_schema(error) or next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
     if advice:
         return StoreError(f"{advice} ({primary}).")
     if error.sqlstate is None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import psycopg
+from psycopg.rows import scalar_row
 
 ENCODING = "UTF8"
 """The client_encoding, given when connecting, since a role's setting yields to that: in LATIN1 one letter would refuse whole claims."""
@@ -42,10 +43,10 @@ END $$"""
 """Has the server end a statement whose client is gone, which it else carries out to the end; where it cannot (PostgreSQL on another system
 than Linux), nothing is lost. The relay sets it in sessions that are its own alone. A command sets it wherever it connects: behind
 PgBouncer in transaction mode the server then watches the pooler, in a session that others get too, which helps and hurts nobody."""
-_CATALOG_FIRST = b"""SELECT pg_catalog.set_config('search_path',
-    pg_catalog.rtrim(pg_catalog.concat('pg_catalog, ', pg_catalog.current_setting('search_path')), ', '), false)"""
-"""Else a function of the application's, such as one named now(), may stand in for PostgreSQL's. The rest of the path stays, because a
-trigger that the application has put on the archive may count on it."""
+PATH = "pg_catalog,pg_temp"
+"""Where a name without a schema is looked for: else an operator or a function in a schema of the login's path that fits better than
+PostgreSQL's own runs with our rights. Our statements name the schema of all else."""
+_PATH = f"SELECT pg_catalog.set_config('search_path', '{PATH}', false)".encode()
 _AS_BUILT = b"""SELECT set_config(name, boot_val, false) FROM pg_settings
 WHERE starts_with(name, 'enable_') OR name IN ('default_transaction_deferrable', 'default_transaction_isolation',
     'idle_in_transaction_session_timeout', 'idle_session_timeout', 'statement_timeout', 'transaction_timeout')"""
@@ -53,12 +54,12 @@ WHERE starts_with(name, 'enable_') OR name IN ('default_transaction_deferrable',
 each of its transactions sees what is committed, and its plans count on every way. A server that does not know a setting has none."""
 _UNLIMITED = b"SELECT pg_catalog.set_config('statement_timeout', '0', false)"
 """First: under a role's timeout of some milliseconds the look at all settings, compiled, would not come to its end."""
-OWN = b";\n".join((_UNLIMITED, _CATALOG_FIRST, _AS_BUILT, NOTICE))
+OWN = b";\n".join((_UNLIMITED, _PATH, _AS_BUILT, NOTICE))
 """Statements for a session that is the relay's alone, to the end of that session."""
 
 
 def pin(connection: psycopg.Connection[Any]) -> None:
-    """Set them on a fresh connection, and `NOTICE`; it is closed if that fails.
+    """Set them on a fresh connection, and `NOTICE`, and `PATH` where no pooler stands before the server; it is closed if that fails.
 
     Raises:
         psycopg.Error: as of any statement.
@@ -66,9 +67,23 @@ def pin(connection: psycopg.Connection[Any]) -> None:
     try:
         connection.execute(PIN)
         connection.execute(NOTICE)
+        if is_direct(connection):
+            connection.execute(_PATH)
     except BaseException:
         connection.close()
         raise
+
+
+def is_direct(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server at the other end is PostgreSQL itself. A pooler tells a number of its own for the process (libpq, PQbackendPID).
+
+    In transaction mode it would hand `PATH` on to an application, which then finds none of its tables.
+
+    Raises:
+        psycopg.Error: as of any statement.
+    """
+    with connection.cursor(row_factory=scalar_row) as cursor:
+        return cursor.execute("SELECT pg_catalog.pg_backend_pid()").fetchone() == connection.info.backend_pid
 
 
 def unreadable(info: psycopg.ConnectionInfo) -> str | None:

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from relay.errors import PipelineError, UnreachableError
 from relay.pipeline.source.columns import ArchiveColumn, check_names
 from relay.postgres.errors import no_connection, reason, untranslatable
-from relay.postgres.session_settings import ENCODING, pin
+from relay.postgres.session_settings import ENCODING, PATH, is_direct, pin
 
 NAME = "outbox-relay pipeline"
 """What the pipeline's connections are called in pg_stat_activity, unless the conninfo has a name."""
@@ -123,9 +123,10 @@ class Database:
             info = connection.info
             secret = {"password": info.password} if info.password else {}
             known = {**info.get_parameters(), "application_name": f"{NAME} {job}", **_parts(self._conninfo), **secret}
-            return make_conninfo(
-                "", **{name: value for name, value in known.items() if name not in {"passfile", "service"}} | {"client_encoding": ENCODING}
-            )
+            held = {"client_encoding": ENCODING}
+            if is_direct(connection):
+                held["options"] = f"{known.get('options', '')} -csearch_path={PATH}".strip()
+            return make_conninfo("", **{name: value for name, value in known.items() if name not in {"passfile", "service"}} | held)
 
     def cancel(self) -> None:
         """End the statement that is under way, if there is one; a commit is carried out all the same."""

@@ -1,3 +1,4 @@
 -- Which table a name means, by the search path of the session. From PostgreSQL 16 on to_regclass() is NULL also of what is no name;
--- before that it is an error, as it is of parse_ident() in every version.
-SELECT to_regclass(%(name)s)::oid::bigint AS oid, cardinality(parse_ident(%(name)s)) AS parts
+-- before that it is an error, as it is of parse_ident() in every version. Other functions on that path may fit better, so all have a schema.
+SELECT pg_catalog.to_regclass(%(name)s::pg_catalog.text)::pg_catalog.oid::pg_catalog.int8 AS oid,
+    pg_catalog.cardinality(pg_catalog.parse_ident(%(name)s::pg_catalog.text)) AS parts

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from relay.devservers.process import poll
 from relay.errors import MigrationError
@@ -31,6 +32,19 @@ SCRIPT = """
     END
     $$ LANGUAGE plpgsql;
     CREATE TRIGGER do_notify AFTER INSERT ON queue_message FOR EACH ROW EXECUTE PROCEDURE queue_message_notify();
+"""
+TABLE = (
+    SCRIPT
+    + """
+    CREATE FUNCTION called() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'called as %', current_user; END$$;
+    CREATE TRIGGER called BEFORE DELETE ON queue_message EXECUTE FUNCTION called();
+"""
+)
+"""A table that calls its owner's function when it is emptied."""
+VIEW = """
+    CREATE FUNCTION called() RETURNS uuid LANGUAGE plpgsql AS $$BEGIN RAISE 'called as %', current_user; END$$;
+    CREATE VIEW queue_message AS
+        SELECT called() AS id, ''::text AS exchange, ''::text AS routing_key, '{}'::jsonb AS content, '{}'::jsonb AS options;
 """
 INSERT = "INSERT INTO queue_message (exchange, routing_key, content) VALUES ('amq.direct', 'key', %s) RETURNING id"
 NUMBERS = "(SELECT jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000))"
@@ -246,6 +260,26 @@ def test_any_other_table_of_that_name_is_refused(empty_database_url: str, databa
         migrate(empty_database_url)
 
     assert before == database.execute("SELECT relname, relkind FROM pg_class WHERE relname LIKE 'queue%' ORDER BY 1").fetchall()
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["queue_message", "queue_message_adopted"])
+@pytest.mark.parametrize("kind", ["table", "view"])
+def test_what_another_login_put_there_runs_nothing(empty_database_url: str, database: Connection, *, applied: bool, kind: str) -> None:
+    """Its triggers or functions would act for who migrates; the sentence names its owner, who may be made known or left out."""
+    if applied:
+        migrate(empty_database_url)
+    name = "queue_message_adopted" if applied else "queue_message"
+    with login(empty_database_url) as stranger:
+        user = str(conninfo_to_dict(stranger)["user"])
+        database.execute(f'GRANT CREATE ON SCHEMA public TO "{user}"'.encode())
+        with psycopg.connect(stranger, autocommit=True) as connection:
+            connection.execute((TABLE if kind == "table" else VIEW).replace("queue_message ", f"{name} ").encode())
+
+        with pytest.raises(MigrationError, match=user if kind == "table" or applied else "not the relay's"):
+            migrate(empty_database_url)
+
+        database.execute(f'DROP OWNED BY "{user}" CASCADE'.encode())
+    migrate(empty_database_url)
 
 
 @pytest.mark.ids("C2", "C4")

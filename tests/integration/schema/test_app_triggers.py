@@ -8,8 +8,10 @@ import pytest
 
 from relay import events
 from relay.claims.cursor import LAST_XID
+from relay.errors import StoreError
 from relay.message import SUCCESS, Range
 from relay.ports import Fresh, SettleRow
+from relay.postgres.schema.migrate import migrate
 from tests.support.broker.topology import Declared, Topology
 from tests.support.database.app_triggers import REFUSALS
 from tests.support.database.queue import MadeStore, MakeStore, Queue, busy, ids_of, positions_of
@@ -178,3 +180,31 @@ async def test_a_message_that_the_archive_refuses_stays_and_goes_once(
     await queue.settled(seconds=20)
     assert sorted(ids) == sorted(await queue.results())
     assert sorted(ids) == sorted(str(message.message_id) for message in await topology.drain(inbox.queue))
+
+
+AUDIT = """
+    CREATE TABLE audit (id uuid);
+    CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN INSERT INTO audit VALUES (NEW.id); RETURN NEW; END$$;
+    CREATE TRIGGER audit BEFORE UPDATE ON queue_message FOR EACH ROW EXECUTE FUNCTION audit();
+    GRANT INSERT ON audit TO PUBLIC;
+"""
+
+
+async def test_a_trigger_that_counts_on_a_search_path_is_named_and_may_pin_one(queue: Queue, store: MadeStore) -> None:
+    """By the error of the claim, and by the migration that ended the path; the function's own path helps."""
+    await queue.insert()
+    await queue.sql(AUDIT)
+    said: list[str] = []
+    await queue.sql("DELETE FROM queue_message_migration WHERE version = 66")
+    migrate(queue.url, say=said.append)
+    [sentence] = [line for line in said if "search path" in line]
+    assert "Relays run the trigger audit of public.queue_message with pg_catalog alone on the search path." in sentence
+    with pytest.raises(StoreError, match=r"^A trigger of yours names something without its schema: .*SET search_path"):
+        await store.batch()
+
+    await queue.sql("ALTER FUNCTION audit() SET search_path = public")
+    assert 1 == len((await store.batch()).claims)
+    await queue.sql("DELETE FROM queue_message_migration WHERE version = 66")
+    said.clear()
+    migrate(queue.url, say=said.append)
+    assert [] == [line for line in said if "search path" in line]

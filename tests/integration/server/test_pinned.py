@@ -20,7 +20,7 @@ from relay.postgres.operator_session import OperatorSession
 from relay.postgres.schema import migrate as migrations
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.session import Session
-from relay.postgres.session_settings import DEFAULTS, ENCODING, NOTICE, OWN, PINNED, pin
+from relay.postgres.session_settings import DEFAULTS, ENCODING, NOTICE, OWN, PATH, PINNED, pin
 from relay.queries.statements import Statements
 from tests import ROOT
 from tests.support.database.queue import MakeStore, Queue, until
@@ -36,13 +36,15 @@ HOSTILE_TO_OURS = {
     "array_nulls": "off", "bytea_output": "escape", "client_min_messages": "error", "extra_float_digits": "-15",
     "transform_null_equals": "on",
 }  # fmt: skip
+DECOYS = "decoys, pg_catalog, public"
+"""A path with a schema of somebody else's."""
 HARMLESS = {
     "backslash_quote": "off", "check_function_bodies": "off", "escape_string_warning": "off", "row_security": "off",
     "xmloption": "document",
 }  # fmt: skip
 """What else a role can set and what changes how a statement is read or written, but none of ours."""
 POOLED = {"client_encoding": ENCODING, **PINNED}
-WANTED = {**POOLED, **DEFAULTS}
+WANTED = {**POOLED, **DEFAULTS, "search_path": PATH}
 
 
 def shown(names: Iterable[str]) -> str:
@@ -66,6 +68,7 @@ def hostile(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
             for name, value in {**HOSTILE, **HOSTILE_TO_OURS, **HARMLESS}.items():
                 owner.execute(f"ALTER ROLE \"{parts['user']}\" SET {name} = '{value}'".encode())
                 owner.execute(f"ALTER DATABASE \"{parts['dbname']}\" SET {name} = '{value}'".encode())
+            owner.execute(f'ALTER ROLE "{parts["user"]}" SET search_path = {DECOYS}'.encode())
         yield url
 
 
@@ -173,6 +176,18 @@ async def test_a_pool_pins_what_its_client_pins(
                 other.execute("SET standard_conforming_strings = off")
                 assert ("off",) == other.execute("SHOW standard_conforming_strings").fetchone()
         await session.aclose()
+
+
+def test_a_command_behind_a_pooler_leaves_the_path_of_applications(database_url: str, tmp_path: Path, say: Say) -> None:
+    """In transaction mode an application would get the session next, and find none of its tables."""
+    pool = pgbouncer(database_url, pool_mode="transaction", folder=tmp_path, say=say)
+    with pool as url, psycopg.connect(url, autocommit=True) as application:
+        [(before,)] = application.execute("SHOW search_path").fetchall()
+        with OperatorSession(url, schema="public") as console, Database(url) as job, job.connection() as connection:
+            for ours in (console.connection, connection):
+                ours.execute("SELECT 1")
+            assert "search_path" not in job.complete_conninfo("export")
+        assert [(before,)] == application.execute("SHOW search_path").fetchall()
 
 
 @pytest.fixture
