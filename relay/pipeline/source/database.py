@@ -28,6 +28,8 @@ _USUAL = {
     "tcp_user_timeout": "20000",
 }
 """A dead peer is noticed within half a minute; a conninfo that says otherwise holds."""
+CANCEL_SECONDS = 5
+"""Seconds that a request to end a statement may take: it goes over a connection of its own, which a lost network leaves unanswered."""
 _OUTDATED = "The schema is missing or too old: run `relay migrate`, or correct RELAY_PIPELINE_DATABASE_URL and RELAY_SCHEMA"
 _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.UndefinedTable: _OUTDATED,
@@ -131,8 +133,7 @@ class Database:
     def cancel(self) -> None:
         """End the statement that is under way, if there is one; a commit is carried out all the same."""
         if self._connection is not None:
-            with suppress(psycopg.Error):
-                self._connection.cancel()
+            cancel(self._connection)
 
     def close(self) -> None:
         """Close the connection, and the replica's; the next statement opens a new one."""
@@ -159,6 +160,12 @@ class Database:
             pin(connection)
             self._connection = connection
         return self._connection
+
+
+def cancel(connection: psycopg.Connection[Any]) -> None:
+    """Ask the server to end the statement that is under way, and wait for no more than a few seconds where it does not answer."""
+    with suppress(psycopg.Error):
+        connection.cancel_safe(timeout=CANCEL_SECONDS)
 
 
 def sentence(error: psycopg.Error, role: str = _ETL) -> PipelineError:
