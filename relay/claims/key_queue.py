@@ -1,4 +1,4 @@
-"""A queue of ordering keys whose heads may be ready; no I/O.
+"""Ordering keys whose heads may be ready, those that scans have found apart from those that are new or came free; no I/O.
 
 A key whose head is in flight is not looked for: it is asked for again when that is settled.
 """
@@ -6,7 +6,7 @@ A key whose head is in flight is not looked for: it is asked for again when that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from typing import Final
 
 from relay.memory import of_text
@@ -15,6 +15,25 @@ MAX_KEYS: Final = 20_000
 """Keys that are asked for at a time; what is more the next round of the scrub finds again."""
 MAX_BYTES: Final = 8 << 20
 """Bytes of these keys: some thousand of the longest."""
+FOUND_SHARE: Final = 0.5
+"""Of the room, for keys that scans have found: heads that are tried again and again leave the other half to those that were never tried."""
+
+
+class _Line(dict[str, int]):
+    """Keys with their lanes, in the order in which they are asked for."""
+
+    size = 0
+    """Bytes of the keys."""
+
+    def put(self, key: str, lane: int) -> None:
+        """Add a key that is not here."""
+        self[key] = lane
+        self.size += of_text(key)
+
+    def drop(self, key: str) -> None:
+        """Forget a key, if it is here."""
+        if self.pop(key, None) is not None:
+            self.size -= of_text(key)
 
 
 class KeyQueue:
@@ -23,36 +42,46 @@ class KeyQueue:
     def __init__(self, most: int = MAX_KEYS, most_bytes: int = MAX_BYTES) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._size = 0
-        self._keys: dict[str, int] = {}
+        self._listed, self._found = self._lines = (_Line(), _Line())
+        self._found_first = False
         self._in_flight: dict[str, bool] = {}
         """Keys whose head we hold; True where something of the key was found meanwhile."""
 
-    def ask(self, keys: Mapping[str, int]) -> None:
-        """Look for these too, behind those that are asked for already; one that is in flight when it is settled."""
+    def ask(self, keys: Mapping[str, int], *, found: bool = False) -> None:
+        """Look for these too, behind those that are asked for already; one that is in flight when it is settled.
+
+        Args:
+            keys: with their lanes.
+            found: a scan has seen them. They wait behind others that scans have seen, and have a part of the room.
+
+        """
         for key, lane in keys.items():
             if key in self._in_flight:
                 self._in_flight[key] = True
-            elif key in self._keys:
-                self._keys[key] = lane
-            elif self._filled < 1:
-                self._keys[key] = lane
-                self._size += of_text(key)
+            elif line := next((line for line in self._lines if key in line), None):
+                line[key] = lane
+            elif self._share(*self._lines) < 1 and (not found or self._share(self._found) < FOUND_SHARE):
+                (self._found if found else self._listed).put(key, lane)
 
     def first(self, most: int) -> list[str]:
-        """Those whose turn it is; they stay until they are dropped or taken."""
-        return list(islice(self._keys, most))
+        """Those whose turn it is, of both kinds in turn; they stay until they are dropped or taken."""
+        self._found_first = not self._found_first
+        lines = reversed(self._lines) if self._found_first else self._lines
+        both = zip_longest(*(islice(line, most) for line in lines))
+        return list(islice((key for key in chain.from_iterable(both) if key is not None), most))
 
     def drop(self, keys: Iterable[str]) -> None:
         """These are not asked for any more."""
         for key in keys:
-            if self._keys.pop(key, None) is not None:
-                self._size -= of_text(key)
+            for line in self._lines:
+                line.drop(key)
 
     def put_behind(self, keys: Iterable[str]) -> None:
-        """Those of these that are still asked for have their turn after all others."""
-        for key in [key for key in keys if key in self._keys]:
-            self._keys[key] = self._keys.pop(key)
+        """Those of these that are still asked for have their turn after all others of their kind."""
+        for key in keys:
+            for line in self._lines:
+                if key in line:
+                    line[key] = line.pop(key)
 
     def took(self, key: str) -> None:
         """The key's head is in flight."""
@@ -65,28 +94,26 @@ class KeyQueue:
 
     def keep(self, wanted: Callable[[int], bool]) -> None:
         """Ask only for those in lanes that are wanted still."""
-        self.drop([key for key, lane in self._keys.items() if not wanted(lane)])
+        self.drop([key for line in self._lines for key, lane in line.items() if not wanted(lane)])
 
     def clear(self) -> None:
         """Ask for none; what is in flight stays so."""
-        self._keys.clear()
-        self._size = 0
+        self._listed, self._found = self._lines = (_Line(), _Line())
 
     @property
     def enough(self) -> bool:
-        """More than half of the room is taken."""
-        return self._filled * 2 > 1
+        """More than half of the room is taken by keys that no scan has found."""
+        return self._share(self._listed) > 1 / 2
 
     @property
     def full(self) -> bool:
-        """What is left of the room is kept for keys that are listed."""
-        return self._filled * 4 >= 3  # noqa: PLR2004 - three quarters
+        """Scans have found as many as go out before their next look."""
+        return self._share(self._found) >= FOUND_SHARE * 3 / 4
 
-    @property
-    def _filled(self) -> float:
-        """Share of the room that is taken, in keys or in bytes."""
-        return max(len(self._keys) / self._most, self._size / self._most_bytes)
+    def _share(self, *lines: _Line) -> float:
+        """Of the room, in keys or in bytes, that these take."""
+        return max(sum(map(len, lines)) / self._most, sum(line.size for line in lines) / self._most_bytes)
 
     def __len__(self) -> int:
         """How many keys are asked for."""
-        return len(self._keys)
+        return sum(map(len, self._lines))

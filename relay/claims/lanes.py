@@ -96,12 +96,12 @@ class Lanes:
     def found(self, finding: ScanFinding) -> None:
         """A scan has seen a message that can be claimed, if it is its key's head."""
         if finding.key is not None and finding.lane is not None:
-            self._ask(finding.key, finding.lane, finding.position)
+            self._ask(finding.key, finding.lane, finding.position, found=True)
 
-    def _ask(self, key: str, lane: int, position: Position) -> None:
+    def _ask(self, key: str, lane: int, position: Position, *, found: bool) -> None:
         if lane in self._owned:
             self._bounds.seen(key, position)
-            self.keys.ask({key: lane})
+            self.keys.ask({key: lane}, found=found)
 
     async def keep(self) -> bool:
         """Renew the lanes' leases and take or give up lanes; return whether they are others now. The scrub finds the keys of new ones."""
@@ -168,7 +168,7 @@ class Lanes:
         reached = [None] * len(ranges) if listed.last is None else cut_at(ranges, listed.last)
         cursor.advance(ranges, reached, Snapshot.parse(listed.snapshot))
         for key, (lane, position) in listed.keys.items():
-            self._ask(key, lane, position)
+            self._ask(key, lane, position, found=False)
         return listed.last is not None
 
     async def _find(self, limit: int, paused: Sequence[str]) -> dict[str, ScanFinding]:

@@ -9,7 +9,7 @@ WITH @ranges@due AS MATERIALIZED (
 @due@
 ), chosen AS MATERIALIZED (
     SELECT xid, seq, size
-    FROM (SELECT xid, seq, size, sum(size) OVER (ORDER BY xid, seq) - size AS before FROM due) AS sized
+    FROM (SELECT xid, seq, size, sum(size) OVER (ORDER BY @turn@) - size AS before FROM due) AS sized
     WHERE before < %(limit_bytes)s
 ), @claimed@
 SELECT claimed.xid::text::bigint, seq, id::text, exchange, routing_key, payload, is_binary, options, ordering_key, replay_of::text, attempts,

@@ -9,12 +9,13 @@
         ORDER BY lane.lane
         FOR SHARE OF lane
     )
-    SELECT one.xid, one.seq, one.size
-    FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[]) AS found (xid, seq)
+    -- A limit on bytes gives each exchange an equal share: cut by position, the oldest large messages would always take the room of all others.
+    SELECT one.xid, one.seq, one.size, sum(one.size) OVER (PARTITION BY one.exchange ORDER BY found.place) AS share
+    FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[]) WITH ORDINALITY AS found (xid, seq, place)
     -- Its own FOR UPDATE keeps this a look-up for each position: as a join, fresh statistics over a table full of what vacuum may not
     -- remove made it a walk over the whole primary key (9,700 pages instead of 2,100, and growing).
     CROSS JOIN LATERAL (
-        SELECT message.xid, message.seq, @size@
+        SELECT message.xid, message.seq, message.exchange, @size@
         FROM @schema@.queue_message AS message
         WHERE (message.xid, message.seq) = (found.xid, found.seq)
             AND message.lock_expires_at IS NULL AND (message.available_at IS NULL OR message.available_at <= coalesce(%(now)s, now()))

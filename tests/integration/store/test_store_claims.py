@@ -219,6 +219,17 @@ async def test_what_cannot_be_claimed_any_more_is_left_alone_at_its_position(que
     assert [suspect] == await store.ids(At(places, "suspect"))
 
 
+async def test_a_limit_on_bytes_gives_each_exchange_its_share_of_what_a_scan_has_found(queue: Queue, store: MadeStore) -> None:
+    """The oldest large messages do not take the room of all others."""
+    large = await queue.insert(3, available_at=EARLIER, body=bytes(100_000))
+    other = await queue.insert(2, available_at=EARLIER, body=bytes(50_000), exchange="audit")
+    small = await queue.insert(2, available_at=EARLIER, exchange="mail")
+    places = await positions(queue, *large, *other, *small)
+
+    claims = [ids_of((await store.take(At(places, "waiting"), limit_bytes=140_000)).batch) for _ in range(3)]
+    assert [[large[0], other[0], *small], [large[1], other[1]], [large[2]]] == claims
+
+
 @pytest.mark.ids("D6")
 async def test_a_waiting_message_is_due_at_its_time(queue: Queue, store: MadeStore) -> None:
     """Before `available_at` a message is nobody's; after it a scan finds it."""

@@ -17,7 +17,7 @@ from relay.pipeline.source.database import Database
 
 Rows = list[dict[str, object]]
 """Rows of the archive by column, for a test to change."""
-NEW = "SELECT {} FROM queue_message_archive WHERE archived_xid >= {} AND (archived_xid < {} OR {}) ORDER BY archived_xid, seq"
+NEW = "SELECT {} FROM public.queue_message_archive WHERE archived_xid >= {} AND (archived_xid < {} OR {}) ORDER BY archived_xid, seq"
 
 
 def export(
