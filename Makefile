@@ -13,7 +13,7 @@ WORKERS ?= 2
 # What the documentation site shows or links to.
 PAGES := README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples tests/compatibility/cells.py
 
-.PHONY: help venv lock lint format types imports unit test examples demo pipeline-demo test-faults compatibility soak simulate mutants mutation bench bench-long bench-rivals bench-share bench-designs bench-pipeline bench-pipeline-long conventions audit docs docs-serve wheel clean FORCE
+.PHONY: help venv lock lint format types imports unit test examples demo pipeline-demo test-faults compatibility soak simulate mutants mutation readers bench bench-long bench-rivals bench-share bench-designs bench-pipeline bench-pipeline-long conventions audit docs docs-serve wheel clean FORCE
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 22
@@ -34,6 +34,8 @@ lock: $(STAMP) ## resolve the dependencies anew into requirements/
 	@echo 'hatchling>=1.27' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/build.txt -
 	@printf '%s\n' 'zensical>=0.0.73' 'mkdocstrings-python>=2' | $(LOCK) --upgrade --output-file requirements/docs.txt -
 	@echo 'mutmut>=3.8' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/mutation.txt -
+	@printf '%s\n' 'dbt-core<1.12' 'dbt-duckdb>=1.11' 'duckdb==1.5.5' 'duckdb-extension-delta==1.5.5' 'ipykernel>=7' 'nbclient>=0.11' 'pyarrow>=21' 'pyspark>=4.2,<4.3' \
+		| $(LOCK) --upgrade --output-file requirements/readers.txt -
 	@printf '%s\n' pip-audit cyclonedx-bom | $(LOCK) --upgrade --output-file requirements/audit.txt -
 
 lint: $(STAMP) ## rules and format (ruff)
@@ -133,6 +135,20 @@ build/audit/.made: requirements/audit.txt | $(STAMP)
 
 audit: build/audit/.made ## the locked packages: known vulnerabilities, CycloneDX lists and licences in build/
 	@build/audit/bin/python .ci/audit.py "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
+# Programs that read the lake, in versions that fit each other and not development: the newest Spark with delta-spark is not the newest Spark, the newest
+# DuckDB whose extension for Delta is a package not the newest DuckDB. Spark brings Ivy along, which fetches jars.
+build/readers/.made: requirements/readers.txt $(wildcard requirements/delta/*) | $(STAMP)
+	@echo "readers: installing $< into build/readers (1.1 GB, some minutes)"
+	@$(BIN)/python -m venv --clear build/readers
+	@build/readers/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes --progress-bar off -q -r $<
+	@java -jar build/readers/lib/python3*/site-packages/pyspark/jars/ivy-*.jar -settings requirements/delta/ivysettings.xml -cache build/readers/ivy \
+		-ivy requirements/delta/ivy.xml -retrieve 'build/readers/jars/[artifact]-[revision].[ext]' -warn >/dev/null
+	@cd build/readers/jars && sha256sum --quiet -c ../../../requirements/delta/sha256
+	@touch $@
+
+readers: build/readers/.made $(STAMP) ## DuckDB, delta-spark, dbt, a notebook and a metastore on the lake; without their packages `make test` skips them
+	@REQUIRE_READERS=1 $(BIN)/python -m pytest -q tests/pipeline/test_readers.py
 
 # The site's tools have an environment of their own, since no test needs them.
 build/docs/.made: requirements/docs.txt | $(STAMP)
