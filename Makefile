@@ -148,7 +148,7 @@ build/readers/.made: requirements/readers.txt $(wildcard requirements/delta/*) |
 	@touch $@
 
 readers: build/readers/.made $(STAMP) ## DuckDB, delta-spark, dbt, a notebook and a metastore on the lake; without their packages `make test` skips them
-	@REQUIRE_READERS=1 $(BIN)/python -m pytest -q tests/pipeline/test_readers.py
+	@REQUIRE_READERS=1 $(BIN)/python -m pytest -q tests/pipeline/test_readers.py tests/pipeline/test_reader_examples.py
 
 # The site's tools have an environment of their own, since no test needs them.
 build/docs/.made: requirements/docs.txt | $(STAMP)
