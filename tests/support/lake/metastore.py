@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from relay.devservers.java import find_java
 from relay.devservers.process import Keeper, free_ports, kill_family, plain_environment, poll
 from tests.support.applications.example_programs import EXAMPLES
-from tests.support.lake.readers import READERS
+from tests.support.lake.readers import READERS, SHORT_LIVED
 
 SECONDS = 120.0
 """Until it answers: it makes its database first, on a busy machine too."""
@@ -20,7 +20,7 @@ def metastore() -> Iterator[str]:
     """Yield its URL; its database is in a folder that goes with it."""
     [jars] = READERS.glob("lib/python3*/site-packages/pyspark/jars")
     [port] = free_ports(1)
-    words = ["-cp", f"{EXAMPLES / 'catalogue'}:{jars}/*", "org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
+    words = [*SHORT_LIVED, "-cp", f"{EXAMPLES / 'catalogue'}:{jars}/*", "org.apache.hadoop.hive.metastore.HiveMetaStore", "-p", str(port)]
     keeper = Keeper("outbox-metastore-")
     process = keeper.spawn("metastore", [str(find_java() / "bin" / "java"), *words], plain_environment(keeper.folder), end_by="KILL")
     try:

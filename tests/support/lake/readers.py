@@ -18,6 +18,8 @@ from tests import ROOT
 READERS = ROOT / "build" / "readers"
 Rows = list[tuple[Any, ...]]
 _MISSING = "the packages of requirements/readers.txt are not installed; type: make readers (REQUIRE_READERS=1 makes this a failure)"
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a Java that ends before its best compiler pays."""
 _DELTA = (
     "spark.sql.extensions io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -25,6 +27,7 @@ _DELTA = (
     "spark.sql.shuffle.partitions 1",
     "spark.ui.enabled false",
     "spark.master local[1]",
+    f"spark.driver.extraJavaOptions {' '.join(SHORT_LIVED)}",
 )
 """What the format needs, and what keeps a test small."""
 _SECONDS = 300.0
