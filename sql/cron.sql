@@ -3,6 +3,7 @@
 -- It looks once a second; after that it hears of these jobs alone.
 DO $do$
 BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     IF NOT EXISTS (SELECT FROM pg_extension WHERE extname = 'pg_cron') THEN
         RETURN;
     END IF;
