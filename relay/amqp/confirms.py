@@ -70,7 +70,7 @@ class ConfirmTracker(Generic[T]):
         taken = self._take(tag, multiple=multiple)
         if not self._returns:
             return Acked(taken, [])
-        return self._part(taken)
+        return self._sorted_by_verdict(taken)
 
     def nack(self, tag: int, *, multiple: bool) -> list[T]:
         """Resolve like `ack`, for a message that the broker refused.
@@ -80,7 +80,7 @@ class ConfirmTracker(Generic[T]):
         """
         taken = self._take(tag, multiple=multiple)
         if self._returns:
-            self._part(taken)
+            self._sorted_by_verdict(taken)
         return taken
 
     def returned(self, relay_id: str, reason: ReturnReason) -> None:
@@ -129,7 +129,7 @@ class ConfirmTracker(Generic[T]):
             low = 0
         self._low = low
 
-    def _part(self, taken: list[T]) -> Acked[T]:
+    def _sorted_by_verdict(self, taken: list[T]) -> Acked[T]:
         confirmed: list[T] = []
         returned: list[tuple[T, ReturnReason]] = []
         for slot in taken:

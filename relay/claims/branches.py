@@ -60,18 +60,18 @@ class Branches:
             stream.only.remove(exchange)
         self._by_exchange[exchange] = Stream(self._store, [exchange], stream.cursor.fork())
 
-    def join(self, streams: Collection[Stream]) -> None:
+    def share_one(self, streams: Collection[Stream]) -> None:
         """Let the exchanges of these streams share one."""
         exchanges = [exchange for stream in streams for exchange in stream.only or ()]
         if exchanges:
             cursor = reduce(Cursor.joined, (stream.cursor for stream in streams))
             self._by_exchange |= dict.fromkeys(exchanges, Stream(self._store, exchanges, cursor.fork()))
 
-    def merge(self, exchange: str) -> None:
+    def return_to_main(self, exchange: str) -> None:
         """Let the main stream have an exchange of which the last claim left nothing."""
         self.main.cursor = self.main.cursor.joined(self._by_exchange.pop(exchange).cursor)
 
-    def to_the_end(self, branch: Stream) -> None:
+    def put_last(self, branch: Stream) -> None:
         """Let every other stream have its turn first."""
         for exchange in self.exchanges(branch):
             self._by_exchange[exchange] = self._by_exchange.pop(exchange)

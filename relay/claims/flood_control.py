@@ -18,7 +18,7 @@ PORTION = 4
 """A claim of a flood takes one part in so many of what the flood may have in flight: what is settled makes room for the next one early."""
 REMEMBERED = 5.0
 """Seconds after the last message of others in which floods stay small."""
-MOST = 8
+MAX_FLOODS = 8
 """Floods that are told apart; each has a claim of its own in each round. What floods beside them delays others as without streams."""
 
 
@@ -52,7 +52,7 @@ class FloodControl:
         """When a message of an exchange was claimed last; of one more exchange than there are floods, so that one is another's."""
         self._sizes: dict[str, int] = {}
         """Bytes of a message of these, as they were in the last claim."""
-        self._most = MOST + 1
+        self._most = MAX_FLOODS + 1
 
     def flooding(self, batch: Batch, part: int = 2) -> str | None:
         """The exchange that has more than one part in so many of a claim that was cut short by a limit."""
@@ -72,7 +72,7 @@ class FloodControl:
 
     def crowded(self, floods: Collection[str]) -> bool:
         """Others than the floods had messages lately. Many that were held may go on at once, so there may be more than can be split off."""
-        self._most = max(MOST, len(floods)) + 1
+        self._most = max(MAX_FLOODS, len(floods)) + 1
         since = self._clock() - REMEMBERED
         return any(at > since and exchange not in floods for exchange, at in self._seen.items())
 

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from relay.claims.branches import Branches
 from relay.claims.crowd_bypass import CrowdBypass
 from relay.claims.cursor import Cursor
-from relay.claims.flood_control import MOST, FloodControl
+from relay.claims.flood_control import MAX_FLOODS, FloodControl
 from relay.claims.rate_limits import LOOK, RateLimits
 from relay.claims.stream import Stream
 from relay.claims.unconfirmed_exchanges import UnconfirmedExchanges
@@ -72,10 +72,11 @@ class Streams:
             self._branches.split(exchange)
         resumed = self._paused - frozenset(exchanges)
         self._paused = frozenset(exchanges)
-        going = self._going
-        if resumed and len(going) > MOST:
-            first, others = going[: MOST - 1], going[MOST - 1 :]
-            self._branches.join([*others, *(stream for stream in first if _is_shared(stream) or resumed.issuperset(stream.only or ()))])
+        going = self._claimable_streams
+        if resumed and len(going) > MAX_FLOODS:
+            first, others = going[: MAX_FLOODS - 1], going[MAX_FLOODS - 1 :]
+            alike = (stream for stream in first if _is_shared(stream) or resumed.issuperset(stream.only or ()))
+            self._branches.share_one([*others, *alike])
         return bool(resumed)
 
     def limit(self, exchanges: Collection[str]) -> None:
@@ -86,7 +87,7 @@ class Streams:
 
     def hint(self) -> None:
         """Messages may have been inserted: the main stream waits for one claim of each flood at the most."""
-        self._passed_over = min(self._passed_over, len(self._going))
+        self._passed_over = min(self._passed_over, len(self._claimable_streams))
 
     def took(self, batch: Batch) -> None:
         """Learn what was claimed, here or elsewhere: whether others than the floods have messages."""
@@ -100,7 +101,7 @@ class Streams:
             batch = await (self._claim_others(limit, limit_bytes) if branch is None else self._claim_branch(branch, limit, limit_bytes))
             if batch:
                 if branch is not None:
-                    self._branches.to_the_end(branch)
+                    self._branches.put_last(branch)
                 return batch
         return None
 
@@ -113,7 +114,7 @@ class Streams:
                 continue
             batch = await self._claim_branch(branch, limit, limit_bytes)
             if batch:
-                self._branches.to_the_end(branch)
+                self._branches.put_last(branch)
                 return batch
         return None
 
@@ -133,7 +134,7 @@ class Streams:
         return [name for name in self._branches if name not in self._paused and name not in self._limits.names]
 
     @property
-    def _going(self) -> list[Stream]:
+    def _claimable_streams(self) -> list[Stream]:
         """Their streams, in the order in which they have their turns."""
         return self._branches.of(self.going)
 
@@ -183,7 +184,7 @@ class Streams:
         """
         walks = self._main.cut and not self._main.full
         self._passed_over -= 1
-        return [None, *self._going] if walks or self._passed_over < 0 else [*self._going, None]
+        return [None, *self._claimable_streams] if walks or self._passed_over < 0 else [*self._claimable_streams, None]
 
     async def _claim_others(self, limit: int, limit_bytes: int) -> Batch | None:
         """Claim what has no stream of its own; where there is a crowd of strangers, few of all and what goes ahead in turn."""
@@ -231,7 +232,7 @@ class Streams:
             self._left_some(batch)
         elif batch and main.full:
             self._split_flood(batch)
-        self._passed_over = len(self._going) if soon else PASSED_OVER
+        self._passed_over = len(self._claimable_streams) if soon else PASSED_OVER
         return batch
 
     def _bound(self, limit: int, *, least: int = 1) -> int:
@@ -251,7 +252,7 @@ class Streams:
                 self._branches[name].cut = True
 
     def _split_flood(self, batch: Batch, part: int = 2) -> None:
-        flood = self._share.flooding(batch, part) if self._share and len(self._going) < MOST else None
+        flood = self._share.flooding(batch, part) if self._share and len(self._claimable_streams) < MAX_FLOODS else None
         if flood is not None:
             self._branches.split(flood)
 
@@ -263,7 +264,7 @@ class Streams:
         allowance = None if _is_shared(branch) else self._limits.allowance(*names)
         if names <= self._paused or allowance == 0:
             return 0
-        floods = [stream.only or set() for stream in self._going if stream is not branch]
+        floods = [stream.only or set() for stream in self._claimable_streams if stream is not branch]
         room = self._share.room(names, floods, limit, beside=self.behind) if self._share else limit
         self.starved = self.starved or room <= 0
         return room if allowance is None else min(room, allowance)
@@ -277,7 +278,7 @@ class Streams:
         if not branch.cut:
             self._rejoin(branch, idle=not batch)
         elif batch and branch.full and _is_shared(branch):
-            self._split_flood(batch, MOST)
+            self._split_flood(batch, MAX_FLOODS)
         return batch
 
     def _rejoin(self, branch: Stream, *, idle: bool) -> None:
@@ -286,7 +287,7 @@ class Streams:
             if name in self._paused:
                 continue
             if (allowance := self._limits.allowance(name)) is None or (idle and allowance >= max(self._main_took, 1)):
-                self._branches.merge(name)
+                self._branches.return_to_main(name)
             elif idle:
                 branch.look_at = self._limits.clock() + LOOK * len(self._limited_apart())
 

@@ -117,7 +117,7 @@ class Encoder:
         if routing_key.startswith(REPLY_ADDRESS):
             raise OptionsError("reply_to_reserved", RESERVED_KEY)
         payload = _PUBLISH + _name("exchange", exchange) + _name("routing_key", routing_key) + bytes((mandatory,))
-        method = _part(payload, _HEADER)
+        method = _frame_part(payload, _HEADER)
         self._methods.keep((exchange, routing_key, mandatory), method, of_text(exchange) + of_text(routing_key) + len(method))
         return method
 
@@ -141,7 +141,7 @@ class Encoder:
     def _body(self, payload: bytes) -> list[bytes]:
         """Body frames of at most `frame_max` bytes; none for an empty payload."""
         starts = range(0, len(payload), self._chunk)
-        return [_part(payload[at : at + self._chunk], _BODY if at + self._chunk < len(payload) else _METHOD) for at in starts]
+        return [_frame_part(payload[at : at + self._chunk], _BODY if at + self._chunk < len(payload) else _METHOD) for at in starts]
 
 
 class Encoders:
@@ -201,14 +201,14 @@ def _content_header(chosen: Plan, claim: Claim) -> bytes:
     start = _BASIC + len(claim.payload).to_bytes(8, "big") + chosen.flags.to_bytes(2, "big")
     headers = len(table).to_bytes(4, "big") + table
     payload = b"".join((start, content_type, chosen.content_encoding, headers, chosen.middle, message_id, chosen.tail))
-    return _part(payload, _BODY if claim.payload else _METHOD)
+    return _frame_part(payload, _BODY if claim.payload else _METHOD)
 
 
 def _size_of(known: Plan | OptionsError) -> int:
     return len(known.sentence) if isinstance(known, OptionsError) else len(known.headers) + len(known.middle) + len(known.tail)
 
 
-def _part(payload: bytes, next_type: bytes) -> bytes:
+def _frame_part(payload: bytes, next_type: bytes) -> bytes:
     return b"".join((len(payload).to_bytes(4, "big"), payload, _END, next_type))
 
 

@@ -87,7 +87,7 @@ class _RemainingSettler:
             places = [place for place, already in enumerate(settled) if already is done]
             if not places:
                 continue
-            part = _part(portion, places)
+            part = _subset(portion, places)
             chosen = [outcomes[place] for place in places]
             if done:
                 yield SettleResult(part, chosen, [])
@@ -100,7 +100,7 @@ class _RemainingSettler:
         self._settler.leave()
 
 
-def _part(portion: Portion, places: Sequence[int]) -> Portion:
+def _subset(portion: Portion, places: Sequence[int]) -> Portion:
     claims, results, published, confirmed = portion
     return Portion(
         [claims[place] for place in places],

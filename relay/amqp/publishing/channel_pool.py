@@ -165,7 +165,7 @@ class ChannelPool:
     def open(self, handler: frames.ChannelHandler) -> int | None:
         """Take a channel number for an exchange, after an idle exchange has released its channel if too many are open."""
         if len(self._pipe.handlers) >= self._cap and self._resting:
-            self._part(self._resting.popitem(last=False)[0])
+            self._let_go(self._resting.popitem(last=False)[0])
         if not self._has_number:
             return None
         if self._last_channel < self._channel_max:
@@ -252,7 +252,7 @@ class ChannelPool:
     def _exchange_channel(self, route: Route) -> ExchangeChannel:
         """The exchange channel of a route, which is idle no more."""
         exchange_channel = self._exchange_channels.get(route)
-        standing = self._memory.use(route, exchange_channel.standing if exchange_channel else None)
+        standing = self._memory.standing_of(route, exchange_channel.standing if exchange_channel else None)
         if exchange_channel is None:
             kind = KeyChannel if route[1] is Way.ASKED else ExchangeChannel
             exchange_channel = kind(route, standing, line=self, encoder=self._encoder, clock=self._clock, emit=self._emit)
@@ -266,11 +266,11 @@ class ChannelPool:
             return
         self._resting.pop(exchange_channel, None)
         if exchange_channel.channel is None or self._starved:
-            self._part(exchange_channel)
+            self._let_go(exchange_channel)
         else:
             self._resting[exchange_channel] = None
 
-    def _part(self, exchange_channel: ExchangeChannel) -> None:
+    def _let_go(self, exchange_channel: ExchangeChannel) -> None:
         """Let an idle exchange channel go, and close it if it is open; what is known of its exchange stays."""
         self._close(exchange_channel)
         self._starved.pop(exchange_channel, None)

@@ -52,7 +52,7 @@ class ExchangeMemory:
         """How many exchanges are remembered."""
         return len(self._exchanges)
 
-    def use(self, route: Route, standing: Standing | None = None) -> Standing:
+    def standing_of(self, route: Route, standing: Standing | None = None) -> Standing:
         """Return what is known of a route that has a message, or was when it got its channel; forget what nobody has used for too long."""
         exchange, way = route
         now = self._clock()

@@ -32,7 +32,7 @@ class Isolation:
         self._clock = clock
         self._waiting: OrderedDict[ExchangeChannel, float] = OrderedDict()
         """Those that wait for their turn, and since when."""
-        self._going: ExchangeChannel | None = None
+        self._current: ExchangeChannel | None = None
         self._since: float | None = None
         """Since when the others write nothing."""
         self._went_at = 0.0
@@ -42,7 +42,7 @@ class Isolation:
 
     def is_going(self, exchange_channel: ExchangeChannel) -> bool:
         """Whether it is its turn."""
-        return exchange_channel is self._going
+        return exchange_channel is self._current
 
     def add(self, exchange_channel: ExchangeChannel) -> None:
         """Let an exchange channel wait for its turn."""
@@ -52,7 +52,7 @@ class Isolation:
     def discard(self, exchange_channel: ExchangeChannel) -> None:
         """Forget an exchange channel that waits no more."""
         self._waiting.pop(exchange_channel, None)
-        self.active = self._going is not None or bool(self._waiting)
+        self.active = self._current is not None or bool(self._waiting)
 
     def kept(self, ready: Iterable[ExchangeChannel]) -> Iterator[tuple[ExchangeChannel, float]]:
         """Who waits for its turn, and who of those that are ready may not write meanwhile, and since when."""
@@ -64,19 +64,19 @@ class Isolation:
     def hushes(self) -> bool:
         """Nobody else may write now."""
         now = self._clock()
-        if self._going is not None and (not self._going.unseen or now >= self._went_at + PATIENCE):
+        if self._current is not None and (not self._current.unseen or now >= self._went_at + PATIENCE):
             self._others_until = now + (now - (self._since or now))
-            self._going = self._since = None
+            self._current = self._since = None
             self.active = bool(self._waiting)
-        return self._going is not None or bool(self._waiting and now >= self._others_until)
+        return self._current is not None or bool(self._waiting and now >= self._others_until)
 
     def next(self) -> ExchangeChannel | None:
         """The exchange channel whose turn it is; None while there is none, or the broker has not looked at everything else."""
-        if self._going is not None or not self._waiting:
+        if self._current is not None or not self._waiting:
             return None
         now = self._clock()
         self._since = now if self._since is None else self._since
         if now < self._since + PATIENCE and any(exchange_channel.unseen for exchange_channel in self._exchange_channels.values()):
             return None
-        self._going, self._went_at = self._waiting.popitem(last=False)[0], now
-        return self._going
+        self._current, self._went_at = self._waiting.popitem(last=False)[0], now
+        return self._current

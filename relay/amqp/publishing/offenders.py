@@ -8,7 +8,7 @@ from typing import Final
 from relay.amqp.publishing.publish_batch import Slot, decide_all, relay_id
 from relay.message import PublishResult, Verdict
 
-MOST: Final = 10_000
+MAX_IDS: Final = 10_000
 """Ids that are known: more than one connection has written that the broker has not looked at."""
 
 
@@ -26,5 +26,5 @@ class Offenders:
         result = PublishResult(Verdict.UNKNOWN, "connection_lost", sentence, blame=True, alone=len(slots) == 1)
         decide_all(slots, result)
         self._ids |= dict.fromkeys(map(relay_id, slots))
-        while len(self._ids) > MOST:
+        while len(self._ids) > MAX_IDS:
             del self._ids[next(iter(self._ids))]

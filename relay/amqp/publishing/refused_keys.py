@@ -17,7 +17,7 @@ from relay.message import Claim, PublishResult, Verdict
 
 REMEMBERED: Final = 60.0
 """Seconds after which a key that was refused is asked for again: somebody may have permitted it."""
-MOST: Final = 20_000
+MAX_KEYS: Final = 20_000
 """Keys that are remembered of either kind, those that were met last: half a kilobyte for each of the longest."""
 _Key = tuple[str, str]
 K = TypeVar("K")
@@ -81,5 +81,5 @@ def _note(notes: OrderedDict[K, V], key: K, value: V) -> None:
     """Note what was learned last, and forget what was learned first."""
     notes[key] = value
     notes.move_to_end(key)
-    if len(notes) > MOST:
+    if len(notes) > MAX_KEYS:
         notes.popitem(last=False)

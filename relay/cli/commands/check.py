@@ -17,7 +17,7 @@ from relay.cli.common.arguments import Json
 from relay.cli.common.output import count, length, quoted, show_json, show_table
 from relay.cli.common.support import REFUSED, USAGE, complain, console, visible
 from relay.cli.common.workers import Relays, Workers, read_workers
-from relay.cli.queue_check.recheck import MOST, MOST_IN_ALL
+from relay.cli.queue_check.recheck import MAX_IN_ALL, MAX_OF_GROUP
 from relay.cli.queue_check.rows import why_left
 from relay.cli.queue_check.scan import ScanResult, look_again, walk
 
@@ -185,5 +185,5 @@ def _lines(schema: str, found: ScanResult, waited: float) -> Iterator[str]:
     if found.watch and not waited:
         yield "what can be claimed was not watched: that takes relays that reach their broker and walk the queue, and no --wait 0"
     elif unwatched:
-        bounds = f"the first {MOST} of each exchange and kind are, and {MOST_IN_ALL} in all"
+        bounds = f"the first {MAX_OF_GROUP} of each exchange and kind are, and {MAX_IN_ALL} in all"
         yield f"{count(unwatched, 'message was', 'messages were')} not watched: {bounds}"

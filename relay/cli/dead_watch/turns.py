@@ -11,7 +11,7 @@ from typing import Final
 from relay.cli.dead_watch.actions import Dead, Handler
 from relay.cli.dead_watch.cursor import Place, before
 
-MAX_UNTOLD: Final = 500
+MAX_UNREPORTED: Final = 500
 """Messages in memory that were not handled yet, for all exchanges together; each has room for one."""
 MAX_WAITING: Final = 10_000
 """Messages that wait for a retry, shared in the same way; an exchange that has used its share is not read further."""
@@ -85,7 +85,7 @@ class ExchangeTurns:
         line = self._lines.get(exchange)
         if line is None:
             return not self.is_full
-        return line.waiting_first < self._share(MAX_UNTOLD) and line.waiting < self._share(MAX_WAITING)
+        return line.waiting_first < self._share(MAX_UNREPORTED) and line.waiting < self._share(MAX_WAITING)
 
     def put(self, one: WaitingTry) -> None:
         """Schedule a message for when it is due."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from relay.cli.queue_check.rows import Kind, QueueRow
 
-MOST = 1000
+MAX_OF_GROUP = 1000
 """Messages of one group that are watched: the first in claim order."""
-MOST_IN_ALL = 100_000
+MAX_IN_ALL = 100_000
 
 Group = tuple[Kind, str]
 """What is claimed in one order: a kind, of an exchange; the exchange is empty for what goes in one order of all exchanges."""
@@ -30,7 +30,7 @@ class Recheck:
         if (group := _group(row)) is None:
             return
         self._met[group] += 1
-        if self._met[group] <= MOST and len(self._ids) < MOST_IN_ALL:
+        if self._met[group] <= MAX_OF_GROUP and len(self._ids) < MAX_IN_ALL:
             self._groups.setdefault(group, {})[row.id] = row
             self._ids.add(row.id)
 
@@ -78,7 +78,7 @@ class Recheck:
             return []
         known = claimed([row.id for row in moved if row.id not in now])
         touched = [row for row in moved if row.id in now or row.id in known]
-        if group[0] != "fresh" and self._met[group] > MOST:
+        if group[0] != "fresh" and self._met[group] > MAX_OF_GROUP:
             # They have no order: while some are claimed, the others may still be waiting for their turn.
             return []
         return [row for row in unchanged if any(_is_always_before(row, other) for other in touched)]

@@ -16,7 +16,7 @@ ROWS = 250_000
 _PLANNED = 500_000
 """Rows whose transactions one statement looks at, so that its snapshot is short; a multiple of STEP."""
 
-_APART = 1 << 31
+_PARTS_OF_SEQ = 1 << 31
 """By so many parts of `seq` a row is alone: the next one of its transaction in the same part is two billion messages later."""
 
 
@@ -39,7 +39,7 @@ class ComparisonPlan:
 
     def row(self, partition: ArchivePartition, transaction: int, seq: int) -> PartitionRange:
         """A row by itself."""
-        cut = RowRange(transaction, transaction + 1, seq % _APART, _APART)
+        cut = RowRange(transaction, transaction + 1, seq % _PARTS_OF_SEQ, _PARTS_OF_SEQ)
         return PartitionRange(partition, cut, _within([file for file in self.files if partition.touches(file.day)], cut))
 
     @cached_property

@@ -8,7 +8,7 @@ from itertools import count
 import psycopg
 import pytest
 
-from relay.cli.queue_check.recheck import MOST
+from relay.cli.queue_check.recheck import MAX_OF_GROUP
 from relay.cli.queue_check.scan import PAGE
 from tests.support.broker.topology import Declared
 from tests.support.database.checking import RELAY, Between, kept, lost
@@ -209,29 +209,29 @@ def test_where_only_settles_wait_no_message_is_lost(cli: Cli, seeded: Seeded, re
 @pytest.mark.usefixtures("relay_row")
 def test_of_more_than_are_watched_the_lost_ones_are_at_least_so_many(cli: Cli, seeded: Seeded, between: Between) -> None:
     """Of each exchange and kind the first thousand are watched, so that there may be more; it says how many were not."""
-    seeded.run(BACKLOG, MOST + 500)
+    seeded.run(BACKLOG, MAX_OF_GROUP + 500)
     for _ in range(2):
         seeded.insert()
     between(lambda: None)
 
     found = cli.json("check", "--queue", code=1)
 
-    assert (MOST + 2, 500) == (found["lost"], found["unwatched"])
+    assert (MAX_OF_GROUP + 2, 500) == (found["lost"], found["unwatched"])
     said = cli("check", "--queue", code=1).splitlines()
     assert said[-3] == "at least 2 more lost messages are not listed"
-    assert said[-2].endswith(f", at least {MOST + 2} lost")
-    assert said[-1] == f"500 messages were not watched: the first {MOST} of each exchange and kind are, and 100000 in all"
+    assert said[-2].endswith(f", at least {MAX_OF_GROUP + 2} lost")
+    assert said[-1] == f"500 messages were not watched: the first {MAX_OF_GROUP} of each exchange and kind are, and 100000 in all"
 
 
 @pytest.mark.usefixtures("relay_row")
 def test_where_all_were_watched_the_lost_ones_are_so_many(cli: Cli, seeded: Seeded, between: Between) -> None:
     """Up to the last one that is watched."""
-    seeded.run(BACKLOG, MOST)
+    seeded.run(BACKLOG, MAX_OF_GROUP)
     between(lambda: None)
 
     said = cli("check", "--queue", code=1)
 
-    assert f", {MOST} lost\n" in said
+    assert f", {MAX_OF_GROUP} lost\n" in said
     assert "at least" not in said
     assert "were not watched" not in said
 

@@ -10,7 +10,7 @@ from relay.amqp import frames
 from relay.amqp.close_reasons import FORMS, Form, Subject
 from relay.amqp.confirms import ReturnReason
 from relay.amqp.publishing.publish_batch import PublishBatch
-from relay.amqp.publishing.refused_keys import MOST, REMEMBERED, RefusedKeys
+from relay.amqp.publishing.refused_keys import MAX_KEYS, REMEMBERED, RefusedKeys
 from relay.message import Verdict
 from tests.support.broker.publishing import batch, claim
 from tests.support.fakes.amqp_session_harness import Bench, verdicts
@@ -193,9 +193,9 @@ def test_what_could_never_be_sent_keeps_its_own_end(bench: Bench) -> None:
 def test_keys_do_not_pile_up() -> None:
     """Rows may name any number of them: those that were met last are known."""
     known = RefusedKeys(lambda: 0.0)
-    claims = [claim("x", f"no {number}") for number in range(MOST + 1)]
+    claims = [claim("x", f"no {number}") for number in range(MAX_KEYS + 1)]
     for one in claims:
         known.learn(one, TOPIC)
     assert [True, False] == [known.refusal(one) is None for one in claims[:2]]
-    known.took(claim("x", f"yes {number}") for number in range(MOST + 1))
+    known.took(claim("x", f"yes {number}") for number in range(MAX_KEYS + 1))
     assert [True, False] == [known.is_open(claim("x", key)) for key in ("yes 0", "yes 1")]

@@ -39,7 +39,7 @@ class Relays(RuleBasedStateMachine):
         self.patch.setattr("relay.claims.stream.WALK", 5)
         self.patch.setattr(strange, "CROWD", 0)
         self.patch.setattr(crowd_bypass, "SAME_FOR", 0.0)
-        self.patch.setattr("relay.claims.streams.MOST", 1)
+        self.patch.setattr("relay.claims.streams.MAX_FLOODS", 1)
         self.now = 0.0
         self.queue = ModelQueue()
         self.strangers = [UnconfirmedExchanges(window=64, in_flight=dict[str, int], clock=lambda: 0.0) for _ in range(2)]

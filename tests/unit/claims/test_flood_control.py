@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from relay.claims.flood_control import MOST, REMEMBERED, FloodControl
+from relay.claims.flood_control import MAX_FLOODS, REMEMBERED, FloodControl
 from relay.claims.streams import PASSED_OVER, STEPS, Streams
 from relay.message import Batch, Position
 from relay.ports import Claimed, Fresh, Wanted
@@ -79,7 +79,7 @@ def test_the_smallest_window_leaves_a_flood_one_message(clock: Clock) -> None:
     share = FloodControl(window=1, in_flight=lambda exchange: 0, clock=clock)
     share.took(of(b=1))
 
-    assert 1 == share.room(["a"], [[str(number)] for number in range(1, MOST)], 1)
+    assert 1 == share.room(["a"], [[str(number)] for number in range(1, MAX_FLOODS)], 1)
 
 
 def test_few_exchanges_are_remembered(share: FloodControl) -> None:
@@ -87,7 +87,7 @@ def test_few_exchanges_are_remembered(share: FloodControl) -> None:
     for number in range(1000):
         share.took(of(**{f"x{number}": 1}))
 
-    assert MOST + 1 == len(share._seen)
+    assert MAX_FLOODS + 1 == len(share._seen)
 
 
 def test_others_are_seen_beside_however_many_exchanges_go_on_at_once(share: FloodControl) -> None:
@@ -160,7 +160,7 @@ def test_a_claim_that_found_all_there_was_splits_nothing_off(share: FloodControl
 
 def test_some_floods_are_told_apart_and_no_more(share: FloodControl) -> None:
     """Each would have a claim of its own in each round."""
-    floods = [full("main", **{f"x{number}": 9}) for number in range(MOST + 3)]
+    floods = [full("main", **{f"x{number}": 9}) for number in range(MAX_FLOODS + 3)]
     store = FakeClaims({"fresh": floods})
     streams = Streams(store, share)
     while floods[-1] is not at_once(streams.claim(limit=10, limit_bytes=1)):
@@ -168,7 +168,7 @@ def test_some_floods_are_told_apart_and_no_more(share: FloodControl) -> None:
         for branch in streams._branches.streams:
             branch.cut = True
 
-    assert MOST >= len(streams.heads)
+    assert MAX_FLOODS >= len(streams.heads)
 
 
 def test_the_main_stream_that_walks_over_a_flood_goes_on_first(share: FloodControl) -> None:
@@ -208,7 +208,7 @@ def test_the_main_stream_that_came_up_empty_beside_a_flood_is_asked_less(share: 
 
 @pytest.mark.parametrize("hinted", [False, True])
 @pytest.mark.parametrize("others", [0, 1, 999])
-@pytest.mark.parametrize("floods", range(1, MOST + 1))
+@pytest.mark.parametrize("floods", range(1, MAX_FLOODS + 1))
 def test_each_flood_and_the_main_stream_have_their_turns(share: FloodControl, floods: int, others: int, *, hinted: bool) -> None:
     """However many floods there are, whether others have messages, and however often somebody says so."""
     names = [f"x{number}" for number in range(floods)]

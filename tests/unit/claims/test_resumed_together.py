@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from relay.claims.cursor import Cursor
-from relay.claims.flood_control import MOST, FloodControl
+from relay.claims.flood_control import MAX_FLOODS, FloodControl
 from relay.claims.intake import Intake
 from relay.claims.streams import Streams
 from relay.message import START, Batch, Position
 from relay.ports import Fresh
 from tests.support.fakes.adapters import Clock, FakeClaims, a_batch, a_claim, at_once
 
-MANY = [f"x{number}" for number in range(MOST + 1)]
-OTHERS = [f"y{number}" for number in range(MOST)]
+MANY = [f"x{number}" for number in range(MAX_FLOODS + 1)]
+OTHERS = [f"y{number}" for number in range(MAX_FLOODS)]
 
 
 @pytest.fixture
@@ -99,15 +99,15 @@ def test_exchanges_that_are_resumed_one_by_one_are_claimed_together(store: FakeC
     streams.pause([*MANY, *OTHERS])
     for left in range(len(MANY + OTHERS) - 1, -1, -1):
         streams.pause([*MANY, *OTHERS][:left])
-    names = asked(streams, store, MOST)
-    assert (MOST, {*MANY, *OTHERS}) == (len(names), {name for some in names for name in some})
+    names = asked(streams, store, MAX_FLOODS)
+    assert (MAX_FLOODS, {*MANY, *OTHERS}) == (len(names), {name for some in names for name in some})
 
 
 def test_a_stream_that_was_replaced_in_the_middle_of_a_round_claims_nothing(streams: Streams, store: FakeClaims) -> None:
     """It may still name an exchange that was paused meanwhile."""
     streams.pause(["y"])
     streams.pause([])
-    [shared, _] = sorted(streams._going, key=lambda one: -len(one.only or ()))
+    [shared, _] = sorted(streams._claimable_streams, key=lambda one: -len(one.only or ()))
     streams.pause(OTHERS)
     streams.pause([])
     streams.pause(MANY[:1])

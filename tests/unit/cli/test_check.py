@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from relay.cli.queue_check.recheck import MOST, Recheck
+from relay.cli.queue_check.recheck import MAX_OF_GROUP, Recheck
 from relay.cli.queue_check.rows import FAR, QueueRow, why_left, why_lost
 
 NOW = 1_900_000_000.0
@@ -115,9 +115,9 @@ def test_of_waiting_messages_who_came_first_by_every_order_goes_first() -> None:
 
 def test_of_a_long_line_without_an_order_nobody_is_passed_over_while_some_go() -> None:
     """There may be no room to remember them."""
-    rows = messages(MOST + 1, available_at=NOW - 1)
+    rows = messages(MAX_OF_GROUP + 1, available_at=NOW - 1)
     assert [] == passed_over(rows, rows[:-2])
-    assert MOST == len(passed_over(rows, rows))
+    assert MAX_OF_GROUP == len(passed_over(rows, rows))
 
 
 def test_suspects_wait_for_each_other() -> None:
@@ -139,7 +139,10 @@ def test_a_message_that_was_given_back_was_touched() -> None:
     assert [] == passed_over([row], [replace(row, available_at=NOW)])
 
 
-@pytest.mark.parametrize(("count", "watched", "left_out"), [(MOST, True, 0), (MOST + 7, True, 7), (MOST + 7, False, MOST + 7)])
+@pytest.mark.parametrize(
+    ("count", "watched", "left_out"),
+    [(MAX_OF_GROUP, True, 0), (MAX_OF_GROUP + 7, True, 7), (MAX_OF_GROUP + 7, False, MAX_OF_GROUP + 7)],
+)
 def test_what_nobody_can_judge_is_counted(count: int, left_out: int, *, watched: bool) -> None:
     """What has no room, or all where no relay could be watched; what waits for somebody is judged at the first look."""
     watch = Recheck()

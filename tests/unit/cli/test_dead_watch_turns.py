@@ -82,7 +82,7 @@ def test_what_waits_is_taken_at_its_time_and_holds_nobody_up() -> None:
 
 def test_what_is_read_and_what_waits_takes_no_room_of_another_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has its share, and at least one place."""
-    monkeypatch.setattr(turns, "MAX_UNTOLD", 4)
+    monkeypatch.setattr(turns, "MAX_UNREPORTED", 4)
     monkeypatch.setattr(turns, "MAX_WAITING", 4)
     made = ExchangeTurns()
     for number in range(2):
@@ -190,7 +190,7 @@ class _Flaky:
 @pytest.mark.parametrize("seed", range(20))
 def test_each_message_is_handled_once_whatever_commits_when(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """With hardly any room: what was left, what commits late and what failed all come, and none of them twice."""
-    for name in ("MAX_UNTOLD", "MAX_WAITING", "MAX_EXCHANGES"):
+    for name in ("MAX_UNREPORTED", "MAX_WAITING", "MAX_EXCHANGES"):
         monkeypatch.setattr(turns, name, 1 + seed % 5)
     monkeypatch.setattr(cursor, "PAGE", 1 + seed % 3)
     monkeypatch.setattr(watch, "pause", lambda _: 0.0)
