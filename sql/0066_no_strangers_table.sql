@@ -15,11 +15,11 @@ BEGIN
     IF obj_description(source, 'pg_class') IS NOT DISTINCT FROM mark THEN
         RETURN;
     END IF;
-    SELECT CASE WHEN c.relkind <> 'r' OR NOT (c.relowner = current_user::regrole OR pg_has_role(c.relowner, n.nspowner, 'MEMBER'))
-        THEN c.relowner::regrole::text END INTO stranger
-    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = source;
+    SELECT pg_get_userbyid(c.relowner) INTO stranger
+    FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.oid = source AND (c.relkind <> 'r' OR pg_get_userbyid(c.relowner) <> current_user AND NOT pg_has_role(c.relowner, n.nspowner, 'MEMBER'));
     IF stranger IS NOT NULL THEN
-        RAISE EXCEPTION 'In schema "%" something of the login % stands in the place of queue_message or queue_message_adopted, and would act with your rights. Rename it. If it is a table of a login that you trust, make % its owner. Then run relay migrate again.',
+        RAISE EXCEPTION 'In schema "%" something of the login "%" stands in the place of queue_message or queue_message_adopted, and would act with your rights. Rename it. If it is a table of a login that you trust, make "%" its owner. Then run relay migrate again.',
             @schema_literal@, stranger, current_user;
     END IF;
     EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', source);

@@ -16,7 +16,9 @@ MAX_KEYS: Final = 20_000
 MAX_BYTES: Final = 8 << 20
 """Bytes of these keys: some thousand of the longest."""
 FOUND_SHARE: Final = 0.5
-"""Of the room, for keys that scans have found: heads that are tried again and again leave the other half to those that were never tried."""
+"""Of the room, at the most for keys that scans have found: heads that are tried again and again leave the rest to new keys."""
+NEW_SHARE: Final = 0.75
+"""Of the room, at the most for new keys: a scan goes past what it has found, so there must be room for it."""
 
 
 class _Line(dict[str, int]):
@@ -58,10 +60,12 @@ class KeyQueue:
         for key, lane in keys.items():
             if key in self._in_flight:
                 self._in_flight[key] = True
-            elif line := next((line for line in self._lines if key in line), None):
-                line[key] = lane
-            elif self._share(*self._lines) < 1 and (not found or self._share(self._found) < FOUND_SHARE):
-                (self._found if found else self._listed).put(key, lane)
+            elif known := next((line for line in self._lines if key in line), None):
+                known[key] = lane
+            elif self._share(*self._lines) < 1:
+                line, most = (self._found, FOUND_SHARE) if found else (self._listed, NEW_SHARE)
+                if self._share(line) < most:
+                    line.put(key, lane)
 
     def first(self, most: int) -> list[str]:
         """Those whose turn it is, of both kinds in turn; they stay until they are dropped or taken."""

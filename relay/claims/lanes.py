@@ -24,8 +24,8 @@ ROUNDS = 2
 """Looks at keys that turned out to be blocked before other sources get their turn."""
 LIST_EVERY = 4
 """Claims after which keys are listed although others can be asked for: a backlog of some keys must not keep new ones waiting."""
-LIST_ALWAYS = 16
-"""Claims after which they are listed however many are asked for: more than one page of the list has keys goes out in between."""
+LIST_ALWAYS = 24
+"""Claims after which they are listed however many are asked for: more keys than one page of the list has go out in between."""
 
 
 class LaneStore(ClaimStore, Protocol):
@@ -141,7 +141,8 @@ class Lanes:
         admitted = self.backlog.next(len(self.backlog), paused)
         self.backlog.drop(admitted)
         for finding in admitted:
-            self.found(finding)
+            if finding.key is not None and finding.lane is not None:
+                self._ask(finding.key, finding.lane, finding.position, found=False)
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> bool:
         """Note the keys whose head left the queue; return whether there were any.
@@ -149,12 +150,14 @@ class Lanes:
         What is next in a lane that is another relay's now is found by the scrub of that relay.
         """
         freed: dict[str, int] = {}
+        again: dict[str, int] = {}
         for claim, outcome in zip(portion.claims, outcomes, strict=True):
             key, lane = claim.ordering_key, claim.lane
             if key is not None and lane is not None and (self.keys.settled(key) or isinstance(outcome, Archive)):
-                freed[key] = lane
+                (freed if isinstance(outcome, Archive) else again)[key] = lane
         self.keys.ask({key: lane for key, lane in freed.items() if lane in self._owned})
-        return bool(freed)
+        self.keys.ask({key: lane for key, lane in again.items() if lane in self._owned}, found=True)
+        return bool(freed or again)
 
     def _worth_listing(self) -> bool:
         self._claims += 1

@@ -96,8 +96,10 @@ def untranslatable(error: psycopg.Error) -> str | None:
 
 def named_without_schema(error: psycopg.Error) -> str | None:
     """What to do about a trigger of the application's that counts on a search path; the context names its function, in any language."""
-    called = next((line for line in (error.diag.context or "").splitlines() if "PL/pgSQL" in line), "queue_message")
-    return _NO_PATH if isinstance(error, _UNKNOWN_NAMES) and "()" in called and "queue_message" not in called else None
+    if not isinstance(error, _UNKNOWN_NAMES):
+        return None
+    called = re.findall(r"PL/pgSQL.*?([^\s.]+)\(\)", error.diag.context or "")
+    return _NO_PATH if any("queue_message" not in name for name in called) else None
 
 
 def _condition(sqlstate: str) -> str:

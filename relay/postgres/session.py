@@ -14,7 +14,7 @@ from relay.errors import NewConnectionError, StoreError
 from relay.net.secret_url import Conninfo, current
 from relay.net.transport_security import postgres_risk
 from relay.postgres.errors import named_without_schema, no_connection, read_only, reason, untranslatable
-from relay.postgres.session_settings import DEFAULTS, ENCODING, OWN, PINNED, unreadable
+from relay.postgres.session_settings import DEFAULTS, ENCODING, PINNED, own, unreadable
 from relay.postgres.timeouts import CHORE, HEARING, Connection, answered
 
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}
@@ -206,7 +206,7 @@ class Session:
         try:
             with answered(connection, self._answer()):
                 if self._prepare:
-                    await connection.execute(OWN, prepare=False)
+                    await own(connection)
                 await connection.execute(_SET, {"names": [*settings], "values": [*settings.values()]}, prepare=False)
         except BaseException:
             await connection.close()

@@ -46,7 +46,7 @@ PgBouncer in transaction mode the server then watches the pooler, in a session t
 PATH = "pg_catalog,pg_temp"
 """Where a name without a schema is looked for: else an operator or a function in a schema of the login's path that fits better than
 PostgreSQL's own runs with our rights. Our statements name the schema of all else."""
-_PATH = f"SELECT pg_catalog.set_config('search_path', '{PATH}', false)".encode()
+_SET_PATH = f"SELECT pg_catalog.set_config('search_path', '{PATH}', false)".encode()
 _AS_BUILT = b"""SELECT set_config(name, boot_val, false) FROM pg_settings
 WHERE starts_with(name, 'enable_') OR name IN ('default_transaction_deferrable', 'default_transaction_isolation',
     'idle_in_transaction_session_timeout', 'idle_session_timeout', 'statement_timeout', 'transaction_timeout')"""
@@ -54,8 +54,21 @@ WHERE starts_with(name, 'enable_') OR name IN ('default_transaction_deferrable',
 each of its transactions sees what is committed, and its plans count on every way. A server that does not know a setting has none."""
 _UNLIMITED = b"SELECT pg_catalog.set_config('statement_timeout', '0', false)"
 """First: under a role's timeout of some milliseconds the look at all settings, compiled, would not come to its end."""
-OWN = b";\n".join((_UNLIMITED, _PATH, _AS_BUILT, NOTICE))
+OWN = b";\n".join((_UNLIMITED, _SET_PATH, _AS_BUILT, NOTICE))
 """Statements for a session that is the relay's alone, to the end of that session."""
+_OWN_OF_A_POOL = b";\n".join((_UNLIMITED, _AS_BUILT, NOTICE))
+_BACKEND = b"SELECT pg_catalog.pg_backend_pid()"
+
+
+async def own(connection: psycopg.AsyncConnection[Any]) -> None:
+    """Make a session the relay's alone; one that a pooler may hand on to an application keeps its `search_path`, see `is_direct`.
+
+    Raises:
+        psycopg.Error: as of any statement.
+    """
+    cursor = await connection.execute(_BACKEND, prepare=False)
+    direct = await cursor.fetchone() == (connection.info.backend_pid,)
+    await connection.execute(OWN if direct else _OWN_OF_A_POOL, prepare=False)
 
 
 def pin(connection: psycopg.Connection[Any]) -> None:
@@ -68,7 +81,7 @@ def pin(connection: psycopg.Connection[Any]) -> None:
         connection.execute(PIN)
         connection.execute(NOTICE)
         if is_direct(connection):
-            connection.execute(_PATH)
+            connection.execute(_SET_PATH)
     except BaseException:
         connection.close()
         raise
@@ -83,7 +96,7 @@ def is_direct(connection: psycopg.Connection[Any]) -> bool:
         psycopg.Error: as of any statement.
     """
     with connection.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute("SELECT pg_catalog.pg_backend_pid()").fetchone() == connection.info.backend_pid
+        return cursor.execute(_BACKEND).fetchone() == connection.info.backend_pid
 
 
 def unreadable(info: psycopg.ConnectionInfo) -> str | None:

@@ -223,9 +223,9 @@ class Replay(Job):
     def overtake(self, database: Database) -> None:
         """Another session is in the way, as far as PostgreSQL says."""
         with database.connection() as connection:
-            connection.execute(b"""CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            connection.execute(b"""CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                 RAISE EXCEPTION 'not now' USING ERRCODE = 'lock_not_available'; END $$;
-                CREATE TRIGGER z AFTER INSERT ON queue_message FOR EACH ROW EXECUTE FUNCTION refuse()""")
+                CREATE TRIGGER z AFTER INSERT ON public.queue_message FOR EACH ROW EXECUTE FUNCTION public.refuse()""")
 
     def done(self, result: Any) -> int:
         """Messages, by whatever they are counted."""

@@ -84,7 +84,7 @@ async def test_the_server_ends_a_statement_whose_relay_has_hung_up(
     database_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a chore over the whole queue would go on beside the next one, with its locks."""
-    monkeypatch.setattr("relay.postgres.session.OWN", OWN.replace(b"10s", b"1s"))
+    monkeypatch.setattr("relay.postgres.session_settings.OWN", OWN.replace(b"10s", b"1s"))
     session = Session(database_url, application_name="chore", answer=lambda: 1)
     running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'chore' AND datname = current_database()"
     await session.open()
@@ -188,6 +188,17 @@ def test_a_command_behind_a_pooler_leaves_the_path_of_applications(database_url:
                 ours.execute("SELECT 1")
             assert "search_path" not in job.complete_conninfo("export")
         assert [(before,)] == application.execute("SHOW search_path").fetchall()
+
+
+async def test_nor_does_a_relay_that_prepares_its_statements(database_url: str, tmp_path: Path, say: Say) -> None:
+    """Newer poolers pass prepared statements on in transaction mode, so nobody is told to say that one is there."""
+    pool = pgbouncer(database_url, pool_mode="transaction", folder=tmp_path, say=say)
+    with pool as url, psycopg.connect(url, autocommit=True) as application:
+        [(before,)] = application.execute("SHOW search_path").fetchall()
+        session = Session(url, application_name="relay")
+        await session.open()
+        assert [(before,)] == application.execute("SHOW search_path").fetchall()
+        await session.aclose()
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ async def test_a_lock_in_the_way_says_that_it_is_tried_again_and_whom_to_look_fo
         with pytest.raises(
             StoreError, match=r"^Another session holds a lock on the queue; it is tried again\..* pg_stat_activity"
         ) as caught:
-            await session.fetch(b"TABLE queue_message_lane", {})
+            await session.fetch(b"TABLE public.queue_message_lane", {})
     await session.aclose()
 
     assert caught.value.in_passing

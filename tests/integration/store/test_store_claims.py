@@ -230,6 +230,14 @@ async def test_a_limit_on_bytes_gives_each_exchange_its_share_of_what_a_scan_has
     assert [[large[0], other[0], *small], [large[1], other[1]], [large[2]]] == claims
 
 
+async def test_a_message_larger_than_the_room_goes_when_it_is_the_oldest(queue: Queue, store: MadeStore) -> None:
+    """However many small ones of other exchanges come: it waits for none of them twice."""
+    [large] = await queue.insert(1, available_at=EARLIER, body=bytes(300_000))
+    small = await queue.insert(2, available_at=EARLIER, exchange="mail")
+
+    assert [large] == ids_of((await store.take(At(await positions(queue, large, *small), "waiting"), limit_bytes=15_000)).batch)
+
+
 @pytest.mark.ids("D6")
 async def test_a_waiting_message_is_due_at_its_time(queue: Queue, store: MadeStore) -> None:
     """Before `available_at` a message is nobody's; after it a scan finds it."""

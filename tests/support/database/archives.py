@@ -22,17 +22,18 @@ USUAL: dict[str, object] = {
     "handled_by": "relay-1",
 }
 BULK = """
-    INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result, handled_by,
-        claimed_at, published_at, confirmed_at, archived_at)
-    SELECT pg_current_xact_id(), coalesce(%(first)s, (SELECT coalesce(max(seq), 0) + 1 FROM queue_message_archive)) + n, gen_random_uuid(),
+    INSERT INTO public.queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result,
+        handled_by, claimed_at, published_at, confirmed_at, archived_at)
+    SELECT pg_current_xact_id(),
+        coalesce(%(first)s, (SELECT coalesce(max(seq), 0) + 1 FROM public.queue_message_archive)) + n, gen_random_uuid(),
         'exchange-' || n %% 5, 'key-' || n %% 50, jsonb_build_object('number', n, 'text', repeat('x', 100)), '{}',
         %(at)s - interval '3 s', 1, %(result)s, 'relay-1', %(at)s - interval '2 s', %(at)s - interval '1 s', %(at)s, %(at)s
     FROM generate_series(0, %(count)s - 1) AS n
 """
 UNPRINTABLE = """
-    INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result, archived_at,
-        error_code, error_detail, handled_by)
-    SELECT pg_current_xact_id(), (SELECT max(seq) + 1 FROM queue_message_archive), gen_random_uuid(), 'orders', '',
+    INSERT INTO public.queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result,
+        archived_at, error_code, error_detail, handled_by)
+    SELECT pg_current_xact_id(), (SELECT max(seq) + 1 FROM public.queue_message_archive), gen_random_uuid(), 'orders', '',
         to_jsonb(%s::text) || jsonb_agg('1e131071'::jsonb), '{}', now(), 0, 'rejected', %s, 'content_unprintable',
         'content is larger than a gigabyte as text: write its numbers shorter.', 'relay migrate'
     FROM generate_series(1, 9000)
@@ -42,7 +43,7 @@ UNPRINTABLE = """
 def insert(connection: psycopg.Connection[Any], *rows: Row, leave_out: str = "") -> list[tuple[int, int]]:
     """Archive rows in the connection's transaction, each with what it says and `USUAL` for the rest but one; return each (xid, seq)."""
     for day in {_archived_at(row) for row in rows}:
-        connection.execute("SELECT queue_message_ensure_partitions(0, %s)", [day])
+        connection.execute("SELECT public.queue_message_ensure_partitions(0, %s)", [day])
     return [_insert(connection, row, leave_out) for row in rows]
 
 
@@ -50,7 +51,7 @@ def insert_many(
     connection: psycopg.Connection[Any], count: int, *, archived_at: datetime = SETTLED, first: int | None = None, result: str = "success"
 ) -> None:
     """Archive so many messages at once, of five exchanges and fifty keys; `first` is the lowest seq."""
-    connection.execute("SELECT queue_message_ensure_partitions(0, %s)", [archived_at])
+    connection.execute("SELECT public.queue_message_ensure_partitions(0, %s)", [archived_at])
     connection.execute(BULK, {"count": count, "at": archived_at, "first": first, "result": result})
 
 
@@ -71,10 +72,10 @@ def _insert(connection: psycopg.Connection[Any], row: Row, leave_out: str) -> tu
     usual = {
         "xid": "pg_current_xact_id()",
         "id": "gen_random_uuid()",
-        "seq": "(SELECT coalesce(max(seq), 0) + 1 FROM queue_message_archive)",
+        "seq": "(SELECT coalesce(max(seq), 0) + 1 FROM public.queue_message_archive)",
     }
     extra = {name: text for name, text in usual.items() if name not in values}
-    statement = sql.SQL("INSERT INTO queue_message_archive ({}) VALUES ({}) RETURNING xid::text, seq").format(
+    statement = sql.SQL("INSERT INTO public.queue_message_archive ({}) VALUES ({}) RETURNING xid::text, seq").format(
         sql.SQL(", ").join(map(sql.Identifier, [*values, *extra])),
         sql.SQL(", ").join([*map(sql.Placeholder, values), *(sql.SQL(text) for text in extra.values())]),
     )
