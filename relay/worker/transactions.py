@@ -33,6 +33,8 @@ LONGEST_PAUSE = 5.0
 """Seconds at most between two attempts to write an answer while the database is unavailable."""
 LARGE_ANSWER = 1 << 20
 """Characters of an answer after which its connection is closed."""
+BEYOND_A_LIMIT = "54"
+"""SQLSTATE class of a value that PostgreSQL takes at no time. psycopg counts it among the operational errors, of which most pass."""
 LOCK_LOST = "lock_lost"
 """The code of `answer_request` for a lost lock."""
 TAKEN_OVER = "the lock expired while it was handled; what the handler wrote is rolled back"
@@ -204,8 +206,10 @@ class Transactions:
         except psycopg.errors.LockNotAvailable as error:
             # Who holds the row may hold it for hours: the slot is needed for others, and the message comes again.
             raise AnswerError("its answer was not written: another session holds the row of its request") from error
-        except psycopg.OperationalError:
-            raise
+        except psycopg.OperationalError as error:
+            if not (error.sqlstate or "").startswith(BEYOND_A_LIMIT):
+                raise
+            raise Reject(f"The answer is beyond a limit of PostgreSQL: {reason(error)}.", code="answer_refused") from error
         except psycopg.Error as error:
             raise AnswerError(f"its answer was not written: {reason(error)}") from error
         if code == LOCK_LOST:

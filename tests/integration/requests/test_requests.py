@@ -29,6 +29,7 @@ SELECT queue_message_request('shop.url_fetch', '{response_at,response_code,respo
 """
 HANDLERS = """
 import asyncio
+import random
 from datetime import datetime, UTC
 from pathlib import Path
 from relay.worker import Message, Reject
@@ -44,6 +45,7 @@ ANSWERS = {
     "keys": {1: 2},
     "json": {"response_text": object()},
     "large": {"response_body": b"x" * 3000},
+    "dense": {"response_body": random.Random(1).randbytes(6000)},
     "nothing": None,
     "empty": {},
 }
@@ -165,6 +167,20 @@ async def test_what_no_column_takes_is_rejected_in_one_sentence(start_work: Star
     assert "url" in found["unknown"][2]
     assert "response_text" in found["long"][2]
     assert "x" * 21 not in found["long"][2]
+
+
+@pytest.mark.ids("C16")
+async def test_an_answer_beyond_a_limit_of_postgresql_is_rejected_at_once(start_work: Start, table: Queue) -> None:
+    """As where an index takes no value of that size: no other attempt would be better, so none keeps a place of the worker."""
+    await table.sql("CREATE INDEX ON shop.url_fetch (response_body)")
+    await asked(table, "dense", "good")
+    worker = await start_work()
+    results = {url: (result, code, sentence) for url, result, code, sentence in await ended(table, 2)}
+    assert ("success", None, None) == results["good"]
+    assert ("rejected", "answer_refused") == results["dense"][:2]
+    assert "index row" in results["dense"][2]
+    assert {**EMPTY, "error": f"answer_refused: {results['dense'][2]}"} == await row(table, "dense")
+    assert [] == worker.of("settle_failed")
 
 
 @pytest.mark.ids("C16")
