@@ -99,12 +99,12 @@ def test_what_differs_is_named_and_left_as_it_is(archived: Archived, lake: Lake,
 
 
 def test_a_row_of_another_day_of_the_lake_is_added_no_second_time(
-    archived: Archived, lake: Lake, database: Database, add_again: AddAgain
+    archived: Archived, lake: Lake, database: Database, database_url: str, add_again: AddAgain
 ) -> None:
     """Somebody has changed when it was archived: the lake has it of the other day, and it stays one message."""
     [(xid, seq), _] = archived({"archived_at": NOON + timedelta(days=1)}, {})
     export(lake, database)
-    with psycopg.connect(database.complete_conninfo("test")) as owner:
+    with psycopg.connect(database_url) as owner:
         owner.execute("SET session_replication_role = replica")
         owner.execute("DELETE FROM queue_message_archive WHERE seq = %s", [seq])
     archived({"xid": str(xid), "seq": seq, **OLD})
