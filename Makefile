@@ -136,8 +136,8 @@ build/audit/.made: requirements/audit.txt | $(STAMP)
 audit: build/audit/.made ## the locked packages: known vulnerabilities, CycloneDX lists and licences in build/
 	@build/audit/bin/python .ci/audit.py "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
-# Programs that read the lake, in versions that fit each other and not development: the newest Spark with delta-spark is not the newest Spark, the newest
-# DuckDB whose extension for Delta is a package not the newest DuckDB. Spark brings Ivy along, which fetches jars.
+# Programs that read the lake have an environment of their own: delta-spark, and DuckDB's extension for Delta, need older versions of Spark and DuckDB
+# than development has. Spark brings Ivy along, which fetches jars.
 build/readers/.made: requirements/readers.txt $(wildcard requirements/delta/*) | $(STAMP)
 	@echo "readers: installing $< into build/readers (1.1 GB, some minutes)"
 	@$(BIN)/python -m venv --clear build/readers

@@ -128,7 +128,7 @@ class Intake:
     @property
     def sought(self) -> Sought:
         """What scans are to find: nothing that is paused or for which there is no room."""
-        return Sought(self.streams.paused, self.backlog.crowded, [] if self.lanes.keys.full else self.lanes.owned)
+        return Sought(self.streams.paused, self.backlog.crowded, [] if self.lanes.keys.many_found else self.lanes.owned)
 
     def hint(self) -> None:
         """Messages were inserted: look at fresh ones at once."""

@@ -1,6 +1,7 @@
-"""Ordering keys whose heads may be ready, those that scans have found apart from those that are new or came free; no I/O.
+"""Ordering keys whose heads may be ready; no I/O.
 
-A key whose head is in flight is not looked for: it is asked for again when that is settled.
+Those that scans have found stand in one line, new ones and those that came free in another. A key whose head is in flight is not looked
+for: it is asked for again when that is settled.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class KeyQueue:
     def __init__(self, most: int = MAX_KEYS, most_bytes: int = MAX_BYTES) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._listed, self._found = self._lines = (_Line(), _Line())
+        self._new, self._found = self._lines = (_Line(), _Line())
         self._found_first = False
         self._in_flight: dict[str, bool] = {}
         """Keys whose head we hold; True where something of the key was found meanwhile."""
@@ -63,7 +64,7 @@ class KeyQueue:
             elif known := next((line for line in self._lines if key in line), None):
                 known[key] = lane
             elif self._share(*self._lines) < 1:
-                line, most = (self._found, FOUND_SHARE) if found else (self._listed, NEW_SHARE)
+                line, most = (self._found, FOUND_SHARE) if found else (self._new, NEW_SHARE)
                 if self._share(line) < most:
                     line.put(key, lane)
 
@@ -102,16 +103,16 @@ class KeyQueue:
 
     def clear(self) -> None:
         """Ask for none; what is in flight stays so."""
-        self._listed, self._found = self._lines = (_Line(), _Line())
+        self._new, self._found = self._lines = (_Line(), _Line())
 
     @property
-    def enough(self) -> bool:
-        """More than half of the room is taken by keys that no scan has found."""
-        return self._share(self._listed) > 1 / 2
+    def many_new(self) -> bool:
+        """New keys take more than half of the room."""
+        return self._share(self._new) > 1 / 2
 
     @property
-    def full(self) -> bool:
-        """Scans have found as many as go out before their next look."""
+    def many_found(self) -> bool:
+        """Keys that scans have found take most of their part of the room: a scan need not look for more."""
         return self._share(self._found) >= FOUND_SHARE * 3 / 4
 
     def _share(self, *lines: _Line) -> float:

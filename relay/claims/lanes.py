@@ -161,7 +161,7 @@ class Lanes:
 
     def _worth_listing(self) -> bool:
         self._claims += 1
-        return not self.keys or self._claims % (LIST_ALWAYS if self.keys.enough else LIST_EVERY) == 0
+        return not self.keys or self._claims % (LIST_ALWAYS if self.keys.many_new else LIST_EVERY) == 0
 
     async def _list(self) -> bool:
         """Ask for the keys of messages that are new; True if there are more."""

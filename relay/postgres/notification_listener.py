@@ -11,7 +11,7 @@ import psycopg
 
 from relay.net.secret_url import Conninfo
 from relay.postgres.session import connect
-from relay.postgres.session_settings import OWN, PIN
+from relay.postgres.session_settings import OWN, PIN, PIN_PATH, path_of
 from relay.postgres.timeouts import HEARING, Connection, answered
 from relay.queries.statements import Statements
 
@@ -131,6 +131,7 @@ class NotificationListener:
         try:
             with answered(connection, HEARING):
                 await connection.execute(PIN)
+                await connection.execute(PIN_PATH, path_of(connection.info))
         except BaseException:
             await connection.close()
             raise

@@ -14,8 +14,9 @@ from relay.errors import NewConnectionError, StoreError
 from relay.net.secret_url import Conninfo, current
 from relay.net.transport_security import postgres_risk
 from relay.postgres.errors import named_without_schema, no_connection, read_only, reason, untranslatable
-from relay.postgres.session_settings import DEFAULTS, ENCODING, PINNED, own, unreadable
+from relay.postgres.session_settings import DEFAULTS, ENCODING, OWN, PIN_PATH, PINNED, path_of, unreadable
 from relay.postgres.timeouts import CHORE, HEARING, Connection, answered
+from relay.queries.statements import text
 
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}
 """A dead peer is noticed within half a minute (libpq, "Parameter Key Words")."""
@@ -61,9 +62,7 @@ _SILENT = (
     "PostgreSQL did not answer a statement within {:g} seconds, and the relay connects anew: see whether the server hangs, or whether a "
     "pooler, a proxy or a firewall on the way has lost the connection."
 )
-_SET = b"""SELECT pg_catalog.set_config(given.name, given.value, false)
-FROM unnest(%(names)s::text[], %(values)s::text[]) AS given (name, value)"""
-_KERBEROS = b"SELECT encrypted FROM pg_catalog.pg_stat_gssapi WHERE pid = pg_catalog.pg_backend_pid()"
+_SET = text("set_settings").encode()
 REASONS = ("details", "errors")
 """Parameters that say why something failed, perhaps with letters that the database's encoding lacks."""
 A_ROWS_OWN = {"22", "23", "P0"}
@@ -205,8 +204,9 @@ class Session:
             raise StoreError(sentence)
         try:
             with answered(connection, self._answer()):
+                await connection.execute(PIN_PATH, path_of(connection.info), prepare=False)
                 if self._prepare:
-                    await own(connection)
+                    await connection.execute(OWN, prepare=False)
                 await connection.execute(_SET, {"names": [*settings], "values": [*settings.values()]}, prepare=False)
         except BaseException:
             await connection.close()
@@ -260,7 +260,7 @@ async def _kerberos(connection: Connection) -> bool:
         if not connection.pgconn.used_gssapi:
             return False
         with answered(connection, HEARING):
-            cursor = await connection.execute(_KERBEROS, prepare=False)
+            cursor = await connection.execute(text("read_encrypted").encode(), prepare=False)
             return (True,) == await cursor.fetchone()
     except (psycopg.Error, TimeoutError):
         return False

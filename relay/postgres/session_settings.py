@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import psycopg
-from psycopg.rows import scalar_row
+
+from relay.queries.statements import text
 
 ENCODING = "UTF8"
 """The client_encoding, given when connecting, since a role's setting yields to that: in LATIN1 one letter would refuse whole claims."""
@@ -36,67 +37,47 @@ PIN = _setting({**PINNED, **DEFAULTS})
 """The statement that sets them."""
 PIN_OF_HANDLERS = _setting({name: value for name, value in {**PINNED, **DEFAULTS}.items() if name != "TimeZone"})
 """The same where an application's handler has the session: its own statements may count on its role's or its database's time zone."""
-NOTICE = b"""DO $$ BEGIN
-    PERFORM pg_catalog.set_config('client_connection_check_interval', '10s', false);
-EXCEPTION WHEN invalid_parameter_value OR undefined_object THEN NULL;
-END $$"""
-"""Has the server end a statement whose client is gone, which it else carries out to the end; where it cannot (PostgreSQL on another system
-than Linux), nothing is lost. The relay sets it in sessions that are its own alone. A command sets it wherever it connects: behind
-PgBouncer in transaction mode the server then watches the pooler, in a session that others get too, which helps and hurts nobody."""
+NOTICE = text("watch_client").encode()
+"""The relay sets it in sessions that are its own alone. A command sets it wherever it connects: behind PgBouncer in transaction mode the
+server then watches the pooler, in a session that others get too, which helps and hurts nobody."""
 PATH = "pg_catalog,pg_temp"
 """Where a name without a schema is looked for: else an operator or a function in a schema of the login's path that fits better than
 PostgreSQL's own runs with our rights. Our statements name the schema of all else."""
-_SET_PATH = f"SELECT pg_catalog.set_config('search_path', '{PATH}', false)".encode()
-_AS_BUILT = b"""SELECT set_config(name, boot_val, false) FROM pg_settings
-WHERE starts_with(name, 'enable_') OR name IN ('default_transaction_deferrable', 'default_transaction_isolation',
-    'idle_in_transaction_session_timeout', 'idle_session_timeout', 'statement_timeout', 'transaction_timeout')"""
-"""Undoes what is set as a rule for the applications of a role or a database. The relay itself limits how long a statement or a rest lasts,
-each of its transactions sees what is committed, and its plans count on every way. A server that does not know a setting has none."""
+PIN_PATH = text("pin_path").encode()
+"""The statement that sets it, to be run with `path_of`."""
 _UNLIMITED = b"SELECT pg_catalog.set_config('statement_timeout', '0', false)"
 """First: under a role's timeout of some milliseconds the look at all settings, compiled, would not come to its end."""
-OWN = b";\n".join((_UNLIMITED, _SET_PATH, _AS_BUILT, NOTICE))
+OWN = b";\n".join((_UNLIMITED, text("undo_rules").encode(), NOTICE))
 """Statements for a session that is the relay's alone, to the end of that session."""
-_OWN_OF_A_POOL = b";\n".join((_UNLIMITED, _AS_BUILT, NOTICE))
-_BACKEND = b"SELECT pg_catalog.pg_backend_pid()"
-
-
-async def own(connection: psycopg.AsyncConnection[Any]) -> None:
-    """Make a session the relay's alone; one that a pooler may hand on to an application keeps its `search_path`, see `is_direct`.
-
-    Raises:
-        psycopg.Error: as of any statement.
-    """
-    cursor = await connection.execute(_BACKEND, prepare=False)
-    direct = await cursor.fetchone() == (connection.info.backend_pid,)
-    await connection.execute(OWN if direct else _OWN_OF_A_POOL, prepare=False)
 
 
 def pin(connection: psycopg.Connection[Any]) -> None:
-    """Set them on a fresh connection, and `NOTICE`, and `PATH` where no pooler stands before the server; it is closed if that fails.
+    """Set them on a fresh connection, and `NOTICE`, and the path; it is closed if that fails.
 
     Raises:
         psycopg.Error: as of any statement.
     """
     try:
         connection.execute(PIN)
+        pin_path(connection)
         connection.execute(NOTICE)
-        if is_direct(connection):
-            connection.execute(_SET_PATH)
     except BaseException:
         connection.close()
         raise
 
 
-def is_direct(connection: psycopg.Connection[Any]) -> bool:
-    """Whether the server at the other end is PostgreSQL itself. A pooler tells a number of its own for the process (libpq, PQbackendPID).
-
-    In transaction mode it would hand `PATH` on to an application, which then finds none of its tables.
+def pin_path(connection: psycopg.Connection[Any]) -> bool:
+    """Set the path, as often as one likes; False where a pooler keeps it from being set.
 
     Raises:
         psycopg.Error: as of any statement.
     """
-    with connection.cursor(row_factory=scalar_row) as cursor:
-        return cursor.execute(_BACKEND).fetchone() == connection.info.backend_pid
+    return connection.execute(PIN_PATH, path_of(connection.info)).rowcount == 1
+
+
+def path_of(info: psycopg.ConnectionInfo) -> dict[str, object]:
+    """The values of `PIN_PATH` for a connection."""
+    return {"path": PATH, "backend": info.backend_pid}
 
 
 def unreadable(info: psycopg.ConnectionInfo) -> str | None:

@@ -69,7 +69,7 @@ def _claim_by(due: str, way: str, *, attempts: str, refused: str) -> str:
     parts = {
         "@ranges@": text("due_fresh_ranges").rstrip("\n") if fresh else "",
         "@due@": text(f"due_{due}").rstrip(),
-        "@turn@": "bytes_before, xid, seq" if due == "at" else "xid, seq",
+        "@cut_by@": "bytes_of_exchange, xid, seq" if due == "at" else "xid, seq",
         "@claimed@": text(way).rstrip(),
         "@columns@": text("claim_columns").rstrip(),
         "@attempts@": attempts,

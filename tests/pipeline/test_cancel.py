@@ -27,7 +27,7 @@ async def test_a_stop_waits_for_no_server_that_does_not_answer(
     database_url: str, monkeypatch: pytest.MonkeyPatch, stop: Callable[[Database], None]
 ) -> None:
     """The request goes over a connection of its own, and a lost network answers nothing on it."""
-    monkeypatch.setattr(source, "CANCEL_SECONDS", 1, raising=False)
+    monkeypatch.setattr(source, "CANCEL_SECONDS", 1)
     async with Proxy.before(database_url) as proxy:
         with Database(proxy.url(database_url)) as job:
             await asyncio.to_thread(job.one, "read_now")

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from relay.errors import PipelineError, UnreachableError
 from relay.pipeline.source.columns import ArchiveColumn, check_names
 from relay.postgres.errors import no_connection, reason, untranslatable
-from relay.postgres.session_settings import ENCODING, PATH, is_direct, pin
+from relay.postgres.session_settings import ENCODING, PATH, pin, pin_path
 
 NAME = "outbox-relay pipeline"
 """What the pipeline's connections are called in pg_stat_activity, unless the conninfo has a name."""
@@ -126,14 +126,14 @@ class Database:
             secret = {"password": info.password} if info.password else {}
             known = {**info.get_parameters(), "application_name": f"{NAME} {job}", **_parts(self._conninfo), **secret}
             held = {"client_encoding": ENCODING}
-            if is_direct(connection):
+            if pin_path(connection):
                 held["options"] = f"{known.get('options', '')} -csearch_path={PATH}".strip()
             return make_conninfo("", **{name: value for name, value in known.items() if name not in {"passfile", "service"}} | held)
 
     def cancel(self) -> None:
         """End the statement that is under way, if there is one; a commit is carried out all the same."""
         if self._connection is not None:
-            cancel(self._connection)
+            request_cancel(self._connection)
 
     def close(self) -> None:
         """Close the connection, and the replica's; the next statement opens a new one."""
@@ -162,7 +162,7 @@ class Database:
         return self._connection
 
 
-def cancel(connection: psycopg.Connection[Any]) -> None:
+def request_cancel(connection: psycopg.Connection[Any]) -> None:
     """Ask the server to end the statement that is under way, and wait for no more than a few seconds where it does not answer."""
     with suppress(psycopg.Error):
         connection.cancel_safe(timeout=CANCEL_SECONDS)

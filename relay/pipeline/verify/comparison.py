@@ -22,7 +22,7 @@ from psycopg import Connection, errors
 from relay.errors import PipelineError
 from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.source.columns import ArchiveColumn
-from relay.pipeline.source.database import Database, cancel
+from relay.pipeline.source.database import Database, request_cancel
 from relay.pipeline.source.partitions import DEAD, PartitionRange
 from relay.pipeline.spark.tasks import named
 from relay.pipeline.text import many
@@ -200,7 +200,7 @@ def _cancelled(connection: Connection[Any]) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        cancel(connection)
+        request_cancel(connection)
         raise
 
 

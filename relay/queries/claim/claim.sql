@@ -1,4 +1,5 @@
--- Lock due messages up to a number of bytes (at least one) and return them in claim order.
+-- Lock due messages up to a number of bytes (at least one) and return them in claim order. A limit on bytes cuts by position, or by what the
+-- fragment says.
 -- Every changed column is unindexed, so the update stays HOT. RETURNING has no order of its own; the outer SELECT restores it.
 -- `= ANY(ARRAY[one])` is an equality that no join but a look-up for each row can use: where autovacuum has counted an empty queue,
 -- PostgreSQL takes a walk over the whole primary key for cheaper (docs/decisions/0014). So in every statement that goes by position. The
@@ -9,7 +10,7 @@ WITH @ranges@due AS MATERIALIZED (
 @due@
 ), chosen AS MATERIALIZED (
     SELECT xid, seq, size
-    FROM (SELECT xid, seq, size, sum(size) OVER (ORDER BY @turn@) - size AS before FROM due) AS sized
+    FROM (SELECT xid, seq, size, sum(size) OVER (ORDER BY @cut_by@) - size AS before FROM due) AS sized
     WHERE before < %(limit_bytes)s
 ), @claimed@
 SELECT claimed.xid::text::bigint, seq, id::text, exchange, routing_key, payload, is_binary, options, ordering_key, replay_of::text, attempts,

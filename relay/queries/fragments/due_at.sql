@@ -12,7 +12,7 @@
     -- The oldest goes in any case. What else a limit on bytes lets through is shared between the exchanges: cut by position alone, the oldest
     -- large messages would take the room of all others.
     SELECT one.xid, one.seq, one.size, CASE WHEN row_number() OVER (ORDER BY one.xid, one.seq) > 1
-        THEN sum(one.size) OVER (PARTITION BY one.exchange ORDER BY found.place) ELSE 0 END AS bytes_before
+        THEN sum(one.size) OVER (PARTITION BY one.exchange ORDER BY found.place) ELSE 0 END AS bytes_of_exchange
     FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[]) WITH ORDINALITY AS found (xid, seq, place)
     -- Its own FOR UPDATE keeps this a look-up for each position: as a join, fresh statistics over a table full of what vacuum may not
     -- remove made it a walk over the whole primary key (9,700 pages instead of 2,100, and growing).

@@ -206,7 +206,7 @@ async def test_what_arrives_is_durable_before_it_is_acknowledged(
     await inbox_queue.sql("DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$")
     await inbox_queue.sql("CREATE TABLE seen (mode text)")
     await inbox_queue.sql(
-        "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS "
+        "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS "
         "$$ BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$"
     )
     await inbox_queue.sql(

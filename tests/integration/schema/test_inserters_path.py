@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from tests.support.database.decoys import OPERATORS
 from tests.support.poison.catalogue import POISON, Poison
 
 TABLE = sql.Identifier("public", "queue_message")
@@ -102,24 +103,9 @@ def make_domains(made: psycopg.Connection[Any]) -> None:
 
 
 def make_operators(made: psycopg.Connection[Any]) -> None:
-    """An operator of each name for each two types, where PostgreSQL has none: it fits a literal, or a number in a sentence, best."""
-    made.execute("CREATE SCHEMA foreign_schema; SET search_path = public, foreign_schema")
-    made.execute("""
-        DO $body$ DECLARE
-            types regtype[] := '{jsonb,text,bytea,integer,bigint,numeric,boolean,timestamptz,uuid,text[],bigint[]}';
-            l regtype; r regtype; name name;
-        BEGIN
-            FOREACH l IN ARRAY types LOOP FOREACH r IN ARRAY types LOOP
-                EXECUTE format('CREATE FUNCTION foreign_schema.called(a %s, b %s) RETURNS text LANGUAGE plpgsql AS '
-                    '$$BEGIN RAISE ''called''; END$$', l, r);
-                FOR name IN SELECT DISTINCT o.oprname FROM pg_operator o WHERE o.oprkind = 'b' AND o.oprname <> '~~~' AND NOT EXISTS (
-                    SELECT FROM pg_operator p WHERE (p.oprname, p.oprleft, p.oprright) = (o.oprname, l, r)) LOOP
-                    EXECUTE format('CREATE OPERATOR foreign_schema.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = foreign_schema.called)',
-                        name, l, r);
-                END LOOP;
-            END LOOP; END LOOP;
-        END $body$
-    """)
+    """Operators that fit better than PostgreSQL's own, at the end of the path."""
+    made.execute(OPERATORS)
+    made.execute("SET search_path = public, decoys")
 
 
 @pytest.fixture(scope="module", params=[make_domains, make_operators], ids=lambda make: make.__name__)

@@ -14,6 +14,7 @@ from relay.postgres.session import Session
 from relay.postgres.session_settings import PATH
 from relay.queries.statements import Statements
 from tests.support.broker.topology import Declared
+from tests.support.database.decoys import FUNCTIONS, OPERATORS
 from tests.support.database.keyed import insert, keyed
 from tests.support.database.queue import Queue, until
 from tests.support.relays.processes import Line, RelayProcess, Relays
@@ -32,31 +33,6 @@ SHADOWS = """
     CREATE FUNCTION shadows.is_same(text, text) RETURNS boolean LANGUAGE sql AS $$ SELECT false $$;
     CREATE OPERATOR shadows.= (LEFTARG = text, RIGHTARG = text, FUNCTION = shadows.is_same);
 """
-DECOYS = """
-    CREATE SCHEMA decoys;
-    GRANT USAGE ON SCHEMA decoys TO PUBLIC;
-    DO $body$ DECLARE
-        types regtype[] := '{jsonb,text,bytea,integer,bigint,numeric,boolean,timestamptz,interval,float8,uuid,xid8,text[],bigint[]}';
-        l regtype; r regtype; found record;
-    BEGIN
-        FOREACH l IN ARRAY types LOOP FOREACH r IN ARRAY types LOOP
-            EXECUTE format('CREATE FUNCTION decoys.called(a %s, b %s) RETURNS boolean LANGUAGE plpgsql AS '
-                '$$BEGIN RAISE ''a decoy was called''; END$$', l, r);
-            FOR found IN SELECT DISTINCT o.oprname AS name FROM pg_operator o WHERE o.oprkind = 'b' AND o.oprname <> '~~~' AND NOT EXISTS (
-                SELECT FROM pg_operator p WHERE (p.oprname, p.oprleft, p.oprright) = (o.oprname, l, r)) LOOP
-                EXECUTE format('CREATE OPERATOR decoys.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = decoys.called)', found.name, l, r);
-            END LOOP;
-        END LOOP; END LOOP;
-        FOR found IN SELECT DISTINCT p.proname AS name, replacement AS given FROM pg_proc p CROSS JOIN unnest(types) AS replacement
-            WHERE p.pronargs = 1 AND p.prokind = 'f' AND p.pronamespace = 'pg_catalog'::regnamespace AND NOT starts_with(p.proname, 'pg_')
-            AND NOT EXISTS (
-                SELECT FROM pg_proc q WHERE q.proname = p.proname AND q.pronargs = 1 AND q.proargtypes[0] = replacement) LOOP
-            EXECUTE format('CREATE FUNCTION decoys.%I(a %s) RETURNS boolean LANGUAGE plpgsql AS '
-                '$$BEGIN RAISE ''a decoy was called''; END$$', found.name, found.given);
-        END LOOP;
-    END $body$;
-"""
-"""Operators, and functions of one argument, that fit better than PostgreSQL's own in whatever place on the path."""
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     "timeouts": {
         "statement_timeout": "20ms", "lock_timeout": "1ms", "idle_in_transaction_session_timeout": "25ms", "idle_session_timeout": "700ms",
@@ -98,7 +74,7 @@ async def impose(queue: Queue, user: str | None, settings: Mapping[str, str]) ->
     if not await queue.value("SELECT to_regnamespace('shadows') IS NOT NULL"):
         await queue.sql(SHADOWS)
     if "decoys" in settings.get("search_path", "") and not await queue.value("SELECT to_regnamespace('decoys') IS NOT NULL"):
-        await queue.sql(DECOYS)
+        await queue.sql(OPERATORS + FUNCTIONS)
     for name, value in settings.items():
         given = f"{name} = {value}" if name == "search_path" else f"{name} = '{value}'"
         await queue.sql(f'ALTER DATABASE "{queue.connection.info.dbname}" SET {given}')
@@ -173,7 +149,7 @@ async def test_a_pool_that_shares_sessions_is_left_as_it_is(database_url: str, q
     await session.aclose()
 
 
-@pytest.mark.parametrize("name", ["timeouts", "search path", "decoys", "functions"])
+@pytest.mark.parametrize("name", ["timeouts", "search path", "functions"])
 async def test_a_migration_does_not_end_before_its_time(empty_database_url: str, name: str) -> None:
     """It may wait for another one, and move many rows."""
     async with await psycopg.AsyncConnection.connect(empty_database_url, autocommit=True) as connection:

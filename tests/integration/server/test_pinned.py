@@ -73,8 +73,9 @@ def hostile(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
 
 
 async def test_the_relays_connection_is_pinned(hostile: str) -> None:
-    """Also that of a relay behind a pool, which sets only what the pool knows of."""
-    for prepare, statement, expected in ((True, SHOWN, EXPECTED), (False, SHOWN_BY_A_POOL, EXPECTED_OF_A_POOL)):
+    """Also that of a relay that prepares nothing, as behind a pool: it sets what the pool knows of, and here, where none is, the path."""
+    direct = shown([*POOLED, "search_path"]), (*EXPECTED_OF_A_POOL, PATH)
+    for prepare, statement, expected in ((True, SHOWN, EXPECTED), (False, *direct)):
         session = Session(hostile, application_name="relay", prepare=prepare)
         assert [expected] == await session.fetch(statement.encode(), {})
         await session.aclose()
@@ -84,7 +85,7 @@ async def test_the_server_ends_a_statement_whose_relay_has_hung_up(
     database_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a chore over the whole queue would go on beside the next one, with its locks."""
-    monkeypatch.setattr("relay.postgres.session_settings.OWN", OWN.replace(b"10s", b"1s"))
+    monkeypatch.setattr("relay.postgres.session.OWN", OWN.replace(b"10s", b"1s"))
     session = Session(database_url, application_name="chore", answer=lambda: 1)
     running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'chore' AND datname = current_database()"
     await session.open()

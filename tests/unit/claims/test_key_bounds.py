@@ -99,7 +99,7 @@ def test_long_keys_leave_room_for_fewer() -> None:
 
     keys.ask({"é": 1, "ab": 2})
     keys.ask({"é": 1})
-    assert (True, False) == (keys.enough, keys.full)
+    assert (True, False) == (keys.many_new, keys.many_found)
     keys.ask({"cd": 3, "ef": 4})
     assert ["é", "ab"] == keys.first(9)
     keys.drop(["é", "é", "ef"])
@@ -109,7 +109,7 @@ def test_long_keys_leave_room_for_fewer() -> None:
     assert ["wxyz", "éa"] == keys.first(9)
     keys.clear()
     keys.ask({"a": 1})
-    assert (False, 1) == (keys.enough, len(keys))
+    assert (False, 1) == (keys.many_new, len(keys))
 
 
 def test_a_long_transaction_does_not_hold_a_bound_down() -> None:

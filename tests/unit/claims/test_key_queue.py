@@ -30,20 +30,20 @@ def test_what_scans_find_takes_half_of_the_room() -> None:
     """The other half is for new keys, so that none of them is forgotten for one that is tried again."""
     keys = queue_of(8)
 
-    assert (8, True, False) == (len(keys), keys.full, keys.enough)
+    assert (8, True, False) == (len(keys), keys.many_found, keys.many_new)
     assert [*FOUND[:4], *NEW[:4]] == sorted(keys.first(8))
     keys.drop(FOUND[:2])
     keys.ask({"late": 1}, found=True)
-    assert ("late" in keys.first(8), keys.full) == (True, True)
+    assert ("late" in keys.first(8), keys.many_found) == (True, True)
     keys.drop(["late"])
-    assert not keys.full
+    assert not keys.many_found
 
 
 def test_many_new_keys_stop_no_scan() -> None:
     """A key whose wait is over is found, has room, and waits behind others of its kind alone."""
     keys = queue_of(8, found=0)
 
-    assert (False, True, 6) == (keys.full, keys.enough, len(keys))
+    assert (False, True, 6) == (keys.many_found, keys.many_new, len(keys))
     keys.ask({"waited": 1}, found=True)
     assert "waited" in {*keys.first(2), *keys.first(2)}
 

@@ -9,6 +9,7 @@ import pytest
 from relay.claims.backlog import Backlog
 from relay.claims.cursor import Snapshot
 from relay.claims.key_bounds import KeyBound, KeyBounds
+from relay.claims.key_queue import KeyQueue
 from relay.claims.lanes import KEYS_PER_CLAIM, LIST_ALWAYS, Lanes
 from relay.claims.rate_limits import RateLimits
 from relay.message import START, SUCCESS, GiveBack, Outcome, Position, Range, Retry
@@ -77,6 +78,21 @@ def test_a_key_in_flight_is_asked_for_when_it_is_settled(outcome: Outcome, seen:
 
     claim(lanes)
     assert [["k"], ["k"]] == store.found
+
+
+@pytest.mark.parametrize(("outcome", "found"), [(SUCCESS, False), (Retry(1.0, "x", "y"), True)])
+def test_a_key_whose_head_is_tried_again_takes_no_room_of_new_keys(outcome: Outcome, found: bool) -> None:
+    """It stands in line with those that scans find; one that came free with those that are new."""
+    store = FakeClaims({"ordered": [a_batch(a_claim(ordering_key="k"))]})
+    store.keys = listed("k")
+    lanes = lanes_of(store)
+    lanes.keys = KeyQueue(most=2)
+    assert claim(lanes) is not None
+    lanes.found(a_finding("key", key="k", lane=LANE))
+
+    assert settled(lanes, "k", outcome=outcome)
+
+    assert (1, found) == (len(lanes.keys), lanes.keys.many_found)
 
 
 def test_a_key_without_a_ready_head_is_asked_for_once() -> None:

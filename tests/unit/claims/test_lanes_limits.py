@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relay.claims.key_queue import KeyQueue
 from relay.claims.rate_limits import RateLimits
 from relay.message import Position
 from relay.ports import At
@@ -53,3 +54,17 @@ def test_keys_beyond_a_limit_have_their_turn_as_it_lets_them_go() -> None:
     claim(lanes)
 
     assert [[*"pqrs", "other"], [*"pq"], [*"rs"]] == store.found
+
+
+def test_a_head_that_a_limit_lets_go_needs_no_room_of_those_that_scans_find() -> None:
+    """It has left the backlog, so it must find a place."""
+    limits = RateLimits(Clock())
+    store = FakeClaims()
+    lanes = lanes_of(store, limits=limits)
+    lanes.keys = KeyQueue(most=4)
+    lanes.keys.ask({"x": LANE, "y": LANE}, found=True)
+    lanes.backlog.put(A_HEAD._replace(key="k", lane=LANE, exchange="slow"))
+
+    claim(lanes)
+
+    assert "k" in store.found[0]
