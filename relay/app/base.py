@@ -77,7 +77,7 @@ class RelayBase:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings, self.clock = settings, clock
-        self.metrics, self.health = Metrics(), Health(*peers)
+        self.metrics, self.health = Metrics(*peers, "queue"), Health(*peers)
         self.metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
         self.emit = events.fan_out(sink, self.metrics.sink, self.health.sink)
         self.stop = asyncio.Event()

@@ -109,7 +109,8 @@ class Receive:
 def compose(settings: Settings, sink: events.Sink, abandon: Callable[[int], None]) -> Receive:
     """A receiver that has connected to nothing yet; `sink` hears its events, `abandon` is that of `Shutdown`."""
     queues = tuple(dict.fromkeys(settings.receive_queues or ()))
-    metrics, health, streams, stop = Metrics(), Health(), StreamCheck(), asyncio.Event()
+    peers = ("database", "broker")
+    metrics, health, streams, stop = Metrics(*peers), Health(*peers), StreamCheck(), asyncio.Event()
     metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
     emit = events.fan_out(sink, metrics.sink, health.sink, streams.sink)
     inbox = _inbox(settings, emit)

@@ -16,7 +16,7 @@ class Health:
     """Reasons for not being ready, by peer; `sink` takes events."""
 
     def __init__(self, *peers: str) -> None:
-        self._reasons = {peer: f"The {peer} has not answered yet." for peer in peers or ("database", "broker")}
+        self._reasons = {peer: f"The {peer} has not answered yet." for peer in peers}
         self._notes: dict[str, str] = {}
         self._listen = "has not been heard yet"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
@@ -17,6 +16,7 @@ from relay.events.contracts import ContractBroken, ContractsHeld, ContractUnusab
 from relay.events.inbox import BatchReceived, HandlerFailed, HandlerOverdue, ReceiveFailed
 from relay.events.schedules import KeysFolded
 from relay.message import Result
+from relay.observability.peer_gauges import PeerGauges
 from relay.observability.queue_gauges import GAUGES, named
 
 MOST_LABELS = 50
@@ -26,20 +26,25 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class Metrics:
-    """Metrics in their own registry; `sink` takes events, `render` returns the page."""
+    """Metrics in their own registry; `sink` takes events, `render` returns the page.
 
-    def __init__(self) -> None:
+    Args:
+        peers: what the process works with, see `relay.observability.peer_gauges.PEERS`.
+
+    """
+
+    def __init__(self, *peers: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry = CollectorRegistry()
-        self._state = _RelayState()
+        self._state, self._peers = _RelayState(), PeerGauges(*peers)
         registry.register(self._state)
+        registry.register(self._peers)
         ProcessCollector(registry=registry)
         self._add_messages(registry)
-        self._add_connections(registry)
         self._add_outcomes(registry)
         self._codes = _LabelValues()
         self._exchanges = _LabelValues()
-        self._handlers_by_kind = {**self._message_handlers(), **self._connection_handlers()}
+        self._handlers_by_kind = self._handlers()
         self._begin_at_zero()
 
     def _add_messages(self, registry: CollectorRegistry) -> None:
@@ -52,13 +57,6 @@ class Metrics:
         self._claim = Histogram("relay_claim_seconds", "Time of a claim that found something.", buckets=_SECONDS, registry=registry)
         self._publish = Histogram("relay_publish_seconds", "From write to last confirm of a batch.", buckets=_SECONDS, registry=registry)
         self._settle = Histogram("relay_settle_seconds", "Time of a settle.", buckets=_SECONDS, registry=registry)
-
-    def _add_connections(self, registry: CollectorRegistry) -> None:
-        self._broker_up = Gauge("relay_broker_up", "1 while the broker connection stands.", registry=registry)
-        self._broker_blocked = Gauge("relay_broker_blocked", "1 while the broker has a resource alarm.", registry=registry)
-        self._channels = Gauge("relay_broker_channel_limit", "Channels granted where more are needed, else 0.", registry=registry)
-        self._database_up = Gauge("relay_database_up", "1 while the database answers.", registry=registry)
-        self._listen_up = Gauge("relay_listen_up", "1 while LISTEN has proved itself alive.", registry=registry)
 
     def _add_outcomes(self, registry: CollectorRegistry) -> None:
         self._lost = Counter("relay_lock_lost", "Messages that another relay took over before they were settled.", registry=registry)
@@ -75,6 +73,7 @@ class Metrics:
 
     def sink(self, event: events.Event) -> None:
         """Count an event; see `relay.events.Sink`."""
+        self._peers.sink(event)
         handle = self._handlers_by_kind.get(type(event))
         if handle is not None:
             handle(event)
@@ -96,7 +95,7 @@ class Metrics:
     def queue(self, status: Mapping[str, float | None]) -> None:
         """Take the newest row of `queue_message_status`; columns without a metric are ignored."""
         self._state.status = {name: float(value) for name, value in status.items() if name in GAUGES and value is not None}
-        self._state.read_at = time.time()
+        self._peers.queue_read()
 
     def present(self, *, name: str, schema: str, version: str) -> None:
         """Set the labels of `relay_info`."""
@@ -124,7 +123,7 @@ class Metrics:
             self._swept.labels(place)
         self._failures.labels("settle")
 
-    def _message_handlers(self) -> dict[type[events.Event], Callable[[events.Event], None]]:
+    def _handlers(self) -> dict[type[events.Event], Callable[[events.Event], None]]:
         return {
             events.BatchClaimed: self._on_claimed,
             events.BatchSettled: self._on_settled,
@@ -144,26 +143,6 @@ class Metrics:
             ContractUnusable: lambda _: self._contracts.labels("unusable").inc(),
             broker_events.ExchangeQuarantined: lambda _: self._failures.labels("channel").inc(),
         }
-
-    def _connection_handlers(self) -> dict[type[events.Event], Callable[[events.Event], None]]:
-        broker, blocked, database, listen = self._broker_up, self._broker_blocked, self._database_up, self._listen_up
-        return {
-            events.Started: lambda _: database.set(1),
-            events.DatabaseUp: lambda _: database.set(1),
-            events.DatabaseDown: lambda _: database.set(0),
-            broker_events.BrokerUp: lambda _: _set_all({broker: 1, blocked: 0}),
-            broker_events.BrokerDown: lambda _: _set_all({broker: 0, blocked: 0}),
-            broker_events.BrokerBlocked: lambda _: blocked.set(1),
-            broker_events.BrokerUnblocked: lambda _: blocked.set(0),
-            broker_events.ChannelsLimited: self._on_channels_limited,
-            broker_events.ChannelsUnlimited: lambda _: self._channels.set(0),
-            events.ListenUp: lambda _: listen.set(1),
-            events.ListenDown: lambda _: listen.set(0),
-        }
-
-    def _on_channels_limited(self, event: events.Event) -> None:
-        assert isinstance(event, broker_events.ChannelsLimited)
-        self._channels.set(event.channels)
 
     def _on_claimed(self, event: events.Event) -> None:
         assert isinstance(event, events.BatchClaimed)
@@ -245,7 +224,6 @@ class _RelayState(Collector):
         self.apart: Callable[[], int] = lambda: 0
         self.behind: Callable[[], int] = lambda: 0
         self.status: Mapping[str, float] = {}
-        self.read_at = 0.0
         self._last_read: Sequence[Metric] = ()
 
     def read(self) -> None:
@@ -267,7 +245,6 @@ class _RelayState(Collector):
             yield _silent(self.silent())
         for name, value in self.status.items():
             yield GaugeMetricFamily(named(name), GAUGES[name], value=value)
-        yield GaugeMetricFamily("relay_queue_read_timestamp_seconds", "When the queue was last looked at, 0 for never.", value=self.read_at)
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: the names are known only at a scrape."""
@@ -284,8 +261,3 @@ def _silent(seconds: Mapping[str, float]) -> Metric:
     for exchange in sorted(seconds, key=lambda name: -seconds[name])[:MOST_LABELS]:
         family.add_metric([exchange], seconds[exchange])
     return family
-
-
-def _set_all(values: Mapping[Gauge, float]) -> None:
-    for gauge, value in values.items():
-        gauge.set(value)

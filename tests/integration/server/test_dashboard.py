@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from relay import events
 from relay.message import SUCCESS, Archive, Result
 from relay.observability.metrics import Metrics
+from relay.observability.peer_gauges import PEERS
 from relay.ports import SettleRow
 from relay.queries.statements import Statements
 from tests import ROOT
@@ -53,11 +54,12 @@ async def busy_queue(queue: Queue, store: MadeStore) -> Queue:
 @pytest.fixture
 async def exported(busy_queue: Queue) -> dict[str, set[str]]:
     """Labels by name of every time series that a relay exports once everything has happened to it."""
-    metrics = Metrics()
+    metrics = Metrics(*PEERS)
     metrics.watch(in_flight=lambda: 1, silent=lambda: {"shop": 1.0})
     [status] = await busy_queue.sql(Statements("public")["read_gauges"].decode())
     metrics.queue({**status[0], "clock_skew_seconds": 0.0})
     for event in (
+        events.ListenUp(),
         events.BatchClaimed("fresh", 1, 1, 0.1),
         events.BatchSettled(1, 0.1, {"success": 1}, 0.1),
         events.MessageDead("id", "failed", "nack", "No.", "shop"),

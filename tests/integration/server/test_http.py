@@ -39,7 +39,7 @@ class Served:
     """A server, and the events that it learns from."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        self.metrics, self.health, self.alive, self.host = Metrics(), Health(), True, host
+        self.metrics, self.health, self.alive, self.host = Metrics(), Health("database", "broker"), True, host
         self.emit = events.fan_out(self.metrics.sink, self.health.sink)
         self.server = HttpServer(
             host=host,

@@ -11,7 +11,7 @@ UP = (events.Started(1, "one", "public"), broker.BrokerUp("4.0"))
 
 def told(*learned: events.Event) -> dict[str, str]:
     """The reasons after a start and these events."""
-    health = Health()
+    health = Health("database", "broker")
     for event in (*UP, *learned):
         health.sink(event)
     return dict(health.reasons)
@@ -32,7 +32,7 @@ def test_a_settle_that_failed_once_is_none() -> None:
 
 def test_too_few_channels_are_a_note_and_no_reason_until_there_are_enough() -> None:
     """Messages move, more slowly: the relay stays ready, and says why."""
-    health = Health()
+    health = Health("database", "broker")
     for event in (*UP, broker.ChannelsLimited(2, 10)):
         health.sink(event)
 

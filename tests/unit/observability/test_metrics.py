@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from relay import events
 from relay.events import broker
 from relay.observability.metrics import MOST_LABELS, Metrics
+from relay.observability.peer_gauges import PEERS
 
 
 def scrape(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
@@ -23,7 +24,7 @@ def scrape(metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
 
 def after(*told: events.Event) -> dict[str, dict[tuple[str, ...], float]]:
     """Samples after these events."""
-    metrics = Metrics()
+    metrics = Metrics(*PEERS)
     for event in told:
         metrics.sink(event)
     return scrape(metrics)
@@ -79,11 +80,19 @@ def test_what_went_wrong_is_counted() -> None:
     ],
 )
 def test_connections_show_as_they_are(told: tuple[events.Event, ...], expected: tuple[float, ...]) -> None:
-    """Broker up and blocked, database up, LISTEN up."""
-    samples = after(*told)
+    """Broker up and blocked, database up, LISTEN up; LISTEN shows when it was first tried."""
+    samples = {"relay_listen_up": {(): 0.0}} | after(*told)
 
     names = ("broker_up", "broker_blocked", "database_up", "listen_up")
     assert expected == tuple(samples[f"relay_{name}"][()] for name in names)
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_what_a_process_never_works_with_is_not_shown_as_down(peer: str) -> None:
+    """An alert on it would never end."""
+    others = {name for other in PEERS if other != peer for name in PEERS[other]}
+
+    assert set(PEERS[peer]) == set(scrape(Metrics(peer))) & {*others, *PEERS[peer], "relay_listen_up"}
 
 
 def test_channels_that_are_too_few_show_until_there_are_enough() -> None:
@@ -109,7 +118,7 @@ def test_what_the_relay_holds_is_asked_at_the_scrape() -> None:
 
 def test_the_queue_is_shown_as_it_was_last_read() -> None:
     """Columns that are no metric are left out, and so is what the database does not know."""
-    metrics = Metrics()
+    metrics = Metrics("queue")
     assert 0 == scrape(metrics)["relay_queue_read_timestamp_seconds"][()]
 
     metrics.queue({"waiting": 12, "oldest_seconds": None, "dead_unacknowledged": 3, "counted": True})

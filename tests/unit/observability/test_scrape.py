@@ -12,7 +12,7 @@ from tests.support.relays.scrape import value_of
 @pytest.fixture
 def metrics() -> Metrics:
     """A relay's metrics before anything has happened."""
-    return Metrics()
+    return Metrics("broker")
 
 
 def read(metrics: Metrics, name: str, **labels: str) -> float:

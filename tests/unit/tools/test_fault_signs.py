@@ -7,7 +7,9 @@ from dataclasses import fields
 
 import pytest
 
+from relay import events
 from relay.observability.metrics import Metrics
+from relay.observability.peer_gauges import PEERS
 from tests import ROOT
 from tests.support.faults.catalogue import MENU
 from tests.support.faults.observability import SIGNS
@@ -28,7 +30,8 @@ def names(cell: str) -> list[str]:
 
 def metrics() -> set[str]:
     """Every metric that a relay exports, with those that need the database."""
-    made = Metrics()
+    made = Metrics(*PEERS)
+    made.sink(events.ListenUp())
     made.watch(in_flight=int, silent=dict)
     wanted = {name for signs in SIGNS.values() for name in names(signs.metric)}
     made.queue({re.sub(r"^relay_(queue_)?", "", name): 0.0 for name in wanted})

@@ -1,0 +1,63 @@
+"""Gauges of what a process works with. What it never works with is on no page, else an alert on it would never end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from relay import events
+from relay.events import broker
+
+DATABASE_UP, BROKER_UP, LISTEN_UP = "relay_database_up", "relay_broker_up", "relay_listen_up"
+BLOCKED, CHANNELS, QUEUE_READ = "relay_broker_blocked", "relay_broker_channel_limit", "relay_queue_read_timestamp_seconds"
+HELP = {
+    DATABASE_UP: "1 while the database answers.",
+    BROKER_UP: "1 while the broker connection stands.",
+    BLOCKED: "1 while the broker has a resource alarm.",
+    CHANNELS: "Channels granted where more are needed, else 0.",
+    QUEUE_READ: "When the queue was last looked at, 0 for never.",
+    LISTEN_UP: "1 while LISTEN has proved itself alive.",
+}
+PEERS = {"database": (DATABASE_UP,), "broker": (BROKER_UP, BLOCKED, CHANNELS), "queue": (QUEUE_READ,)}
+"""The gauges of each peer."""
+
+
+class PeerGauges(Collector):
+    """The gauges of these peers, 0 until events say otherwise; that of LISTEN appears when it was first tried."""
+
+    def __init__(self, *peers: str) -> None:
+        self._values = {name: 0.0 for peer in peers for name in PEERS[peer]}
+
+    def sink(self, event: events.Event) -> None:
+        """Learn from an event; see `relay.events.Sink`."""
+        match event:
+            case events.Started() | events.DatabaseUp():
+                self._values[DATABASE_UP] = 1
+            case events.DatabaseDown():
+                self._values[DATABASE_UP] = 0
+            case broker.BrokerUp() | broker.BrokerDown():
+                self._values |= {BROKER_UP: isinstance(event, broker.BrokerUp), BLOCKED: 0}
+            case broker.BrokerBlocked() | broker.BrokerUnblocked():
+                self._values[BLOCKED] = isinstance(event, broker.BrokerBlocked)
+            case broker.ChannelsLimited():
+                self._values[CHANNELS] = event.channels
+            case broker.ChannelsUnlimited():
+                self._values[CHANNELS] = 0
+            case events.ListenUp() | events.ListenDown():
+                self._values[LISTEN_UP] = isinstance(event, events.ListenUp)
+
+    def queue_read(self) -> None:
+        """The queue's figures were read just now."""
+        self._values[QUEUE_READ] = time.time()
+
+    def collect(self) -> Iterator[Metric]:
+        """The gauges as they are, also in a thread."""
+        for name, value in dict(self._values).items():
+            yield GaugeMetricFamily(name, HELP[name], value=value)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: what there is shows at a scrape."""
+        return []
