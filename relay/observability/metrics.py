@@ -22,6 +22,9 @@ from relay.observability.queue_gauges import GAUGES, named
 MOST_LABELS = 50
 """Values of one label; further ones are counted under `other`, because messages name error codes and exchanges."""
 OTHER = "other"
+NAMED_AFTER = 10.0
+"""Seconds of silence after which an exchange gets a label: each waits for confirms at some scrape, and names that nobody asks about would
+use up the labels."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -207,6 +210,9 @@ class _LabelValues:
     def __init__(self) -> None:
         self._values: set[str] = set()
 
+    def __contains__(self, value: str) -> bool:
+        return value in self._values
+
     def label(self, value: str) -> str:
         if value not in self._values:
             if len(self._values) >= MOST_LABELS:
@@ -224,6 +230,7 @@ class _RelayState(Collector):
         self.apart: Callable[[], int] = lambda: 0
         self.behind: Callable[[], int] = lambda: 0
         self.status: Mapping[str, float] = {}
+        self._silent_exchanges = _LabelValues()
         self._last_read: Sequence[Metric] = ()
 
     def read(self) -> None:
@@ -242,7 +249,7 @@ class _RelayState(Collector):
         )
         yield GaugeMetricFamily("relay_exchanges_behind", "Exchanges whose limits keep messages waiting.", value=self.behind())
         if self.silent is not None:
-            yield _silent(self.silent())
+            yield _silent(self.silent(), self._silent_exchanges)
         for name, value in self.status.items():
             yield GaugeMetricFamily(named(name), GAUGES[name], value=value)
 
@@ -251,13 +258,16 @@ class _RelayState(Collector):
         return []
 
 
-def _silent(seconds: Mapping[str, float]) -> Metric:
-    """The exchanges with the longest silence."""
+def _silent(seconds: Mapping[str, float], named: _LabelValues) -> Metric:
+    """The silence of each exchange that has a label, and the longest of the others."""
     family = GaugeMetricFamily(
         "relay_silent_exchange_seconds",
         "Oldest write without a confirm, check without an end, or wait to be asked for or written, by exchange.",
         labels=["exchange"],
     )
-    for exchange in sorted(seconds, key=lambda name: -seconds[name])[:MOST_LABELS]:
-        family.add_metric([exchange], seconds[exchange])
+    longest: dict[str, float] = {}
+    for exchange, silence in sorted(seconds.items(), key=lambda one: -one[1]):
+        longest.setdefault(named.label(exchange) if silence > NAMED_AFTER or exchange in named else OTHER, silence)
+    for label, silence in longest.items():
+        family.add_metric([label], silence)
     return family

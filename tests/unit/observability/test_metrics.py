@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from relay import events
 from relay.events import broker
-from relay.observability.metrics import MOST_LABELS, Metrics
+from relay.observability.metrics import MOST_LABELS, NAMED_AFTER, Metrics
 from relay.observability.peer_gauges import PEERS
 
 
@@ -112,7 +112,7 @@ def test_what_the_relay_holds_is_asked_at_the_scrape() -> None:
     samples = scrape(metrics)
 
     assert 8 == samples["relay_in_flight"][()]
-    assert {("orders",): 2.5} == samples["relay_silent_exchange_seconds"]
+    assert {("other",): 2.5} == samples["relay_silent_exchange_seconds"]
     assert {(): 3.0} == samples["relay_exchanges_apart"]
 
 
@@ -141,8 +141,35 @@ def test_labels_that_messages_name_are_bounded() -> None:
 
     assert MOST_LABELS + 1 == len(samples["relay_dead_total"])
     assert 1000 - MOST_LABELS == samples["relay_dead_total"]["other",]
-    assert MOST_LABELS == len(samples["relay_silent_exchange_seconds"])
-    assert ("exchange999",) in samples["relay_silent_exchange_seconds"]
+    assert MOST_LABELS + 1 == len(samples["relay_silent_exchange_seconds"])
+    assert {("exchange999",): 999, ("other",): 999 - MOST_LABELS}.items() <= samples["relay_silent_exchange_seconds"].items()
+
+
+def test_ever_new_exchanges_make_no_ever_new_series() -> None:
+    """Those that were silent for long keep their labels to the end of the process; the longest silence of all others has one of its own."""
+    metrics, silent = Metrics(), {"orders": 60.0}
+    metrics.watch(in_flight=lambda: 0, silent=lambda: silent)
+    scrape(metrics)
+    labels: set[tuple[str, ...]] = set()
+    for scraped in range(100):
+        silent = {f"exchange{scraped}-{number}": 11.0 + number for number in range(50)} | {"orders": 3.0}
+        shown = scrape(metrics)["relay_silent_exchange_seconds"]
+        labels |= shown.keys()
+
+    assert MOST_LABELS + 1 == len(labels)
+    assert {("orders",): 3.0, ("other",): 60.0} == shown
+
+
+def test_an_exchange_is_named_once_it_was_silent_for_some_seconds() -> None:
+    """A busy relay waits for the confirms of many at each scrape, which takes no labels."""
+    metrics = Metrics()
+    silent = {f"exchange{number}": 0.5 for number in range(1000)}
+    metrics.watch(in_flight=lambda: 0, silent=lambda: silent)
+    assert {("other",): 0.5} == scrape(metrics)["relay_silent_exchange_seconds"]
+
+    silent |= {"orders": NAMED_AFTER + 1}
+
+    assert {("orders",): NAMED_AFTER + 1, ("other",): 0.5} == scrape(metrics)["relay_silent_exchange_seconds"]
 
 
 def test_each_relay_has_a_registry_of_its_own() -> None:
