@@ -14,8 +14,9 @@ from psycopg.rows import DictRow, dict_row
 
 from relay.errors import RelayError, StoreError
 from relay.postgres.errors import named_without_schema, no_connection, reason, untranslatable
+from relay.postgres.legible_rows import UNREADABLE_LETTERS, AnyTimeLoader, legible_rows
 from relay.postgres.session_settings import ENCODING, pin, unreadable
-from relay.queries.statements import Statements
+from relay.queries.statements import Statements, text
 
 OPERATOR = "Your role lacks a permission: let the schema's owner run `relay grant operator LOGIN`"
 PRODUCER = "Your role lacks a permission: let the schema's owner run `relay grant producer LOGIN`"
@@ -44,12 +45,27 @@ _ADVICE: Mapping[type[psycopg.Error], str] = {
     "primary, turn default_transaction_read_only off for this role and database",
     errors.LockNotAvailable: "Another session holds a lock that this needs, and nothing was changed: try again; if it comes again, look "
     "for a migration, a long transaction or VACUUM FULL in pg_stat_activity and let it end",
+    errors.ProgramLimitExceeded: "A value is beyond a limit of PostgreSQL, such as a gigabyte for a text",
     errors.UniqueViolation: "A message with this id is in the queue already",
 }
 
 
+_WAITING_HELPS = ("40", "53", "55P03")
+"""SQLSTATEs, or their beginnings, of what somebody else is to blame for: another transaction, a full disk, a lock."""
+_VALUES = {"22", "54", "XX"}
+"""Classes of SQLSTATE that a value in a row is to blame for: not convertible, beyond a limit of PostgreSQL, damaged."""
+
+
 class RefusedError(RelayError):
     """The database refused what was asked; the message is its sentence."""
+
+
+class BusyError(RefusedError):
+    """Another session's lock or transaction was in the way, or the server lacked room: the connection is well, and waiting may help."""
+
+
+class UnreadableError(RefusedError):
+    """A value cannot be handed out, or not read."""
 
 
 class NotFoundError(RelayError):
@@ -64,11 +80,14 @@ class OperatorSession:
     Args:
         conninfo: a libpq connection string or URL; empty for the environment's PG variables.
         schema: where the tables are.
+        lock_timeout: how long a statement waits for another session's lock, as PostgreSQL writes it; None leaves the role's own. Only for a
+            connection that is one session.
 
     """
 
-    def __init__(self, conninfo: str, *, schema: str) -> None:
+    def __init__(self, conninfo: str, *, schema: str, lock_timeout: str | None = None) -> None:
         self._conninfo = conninfo
+        self._lock_timeout = lock_timeout
         self._statements = Statements(schema)
         self.schema = schema
 
@@ -88,6 +107,9 @@ class OperatorSession:
                 client_encoding=ENCODING,
             )
             pin(self.connection)
+            self.connection.adapters.register_loader("timestamptz", AnyTimeLoader)
+            if self._lock_timeout is not None:
+                self.connection.execute(text("set_settings").encode(), {"names": ["lock_timeout"], "values": [self._lock_timeout]})
         except psycopg.Error as error:
             raise StoreError(no_connection(error)) from error
         if sentence := unreadable(self.connection.info):
@@ -105,10 +127,15 @@ class OperatorSession:
         Raises:
             StoreError: PostgreSQL went away.
             NotFoundError: the database says that there is no such thing.
+            BusyError: a lock of another session was in the way.
+            UnreadableError: a value cannot be handed out; a letter that UTF-8 lacks is none such, it is read as its bytes.
             RefusedError: the database refused for another reason.
         """
         with translated(_NEEDS.get(name, OPERATOR)):
-            return self.connection.execute(self._statements[name], values).fetchall()
+            try:
+                return self.connection.execute(self._statements[name], values).fetchall()
+            except UNREADABLE_LETTERS as error:
+                return legible_rows(self.connection, error, self._statements[name], values)
 
     def row(self, name: str, /, **values: object) -> DictRow:
         """The row of a statement that returns exactly one; errors as `rows`."""
@@ -162,10 +189,17 @@ def _translation(error: psycopg.Error, needs: str) -> RelayError:
         or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
     )
     if advice:
-        return RefusedError(f"{advice} ({words}).")
+        return _refused(error)(f"{advice} ({words}).")
     # Without a SQLSTATE the driver speaks: of a connection that is gone, or of a value that it cannot write or read.
     if (error.sqlstate is None and not isinstance(error, errors.DataError)) or (error.sqlstate or "")[:2] in {"08", "57"}:
         return StoreError(f"PostgreSQL went away: check that it runs, and try again ({words}).")
     if isinstance(error, errors.NoDataFound):
         return NotFoundError(f"{words}.")
-    return RefusedError(f"{words}.")
+    return _refused(error)(f"{words}.")
+
+
+def _refused(error: psycopg.Error) -> type[RefusedError]:
+    state = error.sqlstate or ""
+    if state.startswith(_WAITING_HELPS):
+        return BusyError
+    return UnreadableError if state[:2] in _VALUES or isinstance(error, errors.DataError) else RefusedError

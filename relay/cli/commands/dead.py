@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 app = new_group(help="Dead messages: rejected, failed or lock_expired, and the answers to them.")
 
+MAX_CONTENT = 192 << 20
+"""Bytes of content, options and body that are read: 128 MiB, the most that a message may have, in base64, and the rest."""
 Content = Annotated[
     bool, typer.Option("--content", help="Also content, options and body (base64), if your role may read queue_message_dead.")
 ]
@@ -106,16 +108,26 @@ def watch_dead(
     Each is handled at least once: again after a restart unless it is acknowledged (--ack, or by hand), and after a kill between the two.
     Of several watches with the same handlers and filter one is at work; the others stand by. A replay acknowledges by itself.
     """
-    from relay.cli.dead_watch.loop import watch  # noqa: PLC0415 - what only this command needs
+    from relay.cli.dead_watch.post import watch  # noqa: PLC0415 - what only this command needs
 
     chosen = plan(which, acting, look=with_content if content else None, as_json=as_json)
     raise typer.Exit(watch(chosen, once=once, poll=poll))
 
 
 def with_content(opened: OperatorSession, row: dict[str, Any]) -> dict[str, Any]:
-    """The row of a dead message, with its payload."""
-    held = opened.rows("read_dead_content", id=row["id"], xid=row["xid"], seq=row["seq"])
-    return {**row, **(held[0] if held else {})}
+    """The row of a dead message with its payload, or with a sentence why that is missing; errors as `OperatorSession.rows`."""
+    from relay.postgres.operator_session import UnreadableError  # noqa: PLC0415 - see relay.cli.main
+
+    nothing = {"content": None, "options": None, "body": None}
+    try:
+        held = opened.rows("read_dead_content", id=row["id"], xid=row["xid"], seq=row["seq"], most=MAX_CONTENT)
+    except UnreadableError as error:
+        return {**row, **nothing, "content_missing": f"PostgreSQL cannot hand out the content: {error}"}
+    if not held:
+        return {**row, **nothing, "content_missing": "The message is no longer in the archive."}
+    if (size := held[0].pop("size")) > MAX_CONTENT:
+        return {**row, **nothing, "content_missing": f"The content takes {size} bytes here, and at most {MAX_CONTENT} are shown."}
+    return {**row, **held[0]}
 
 
 def _acknowledge(opened: OperatorSession, message: Archived, note: str) -> int:

@@ -63,11 +63,12 @@ def console() -> Iterator[OperatorSession]:
 
 @contextlib.contextmanager
 def session() -> Iterator[OperatorSession]:
-    """A connection that is one session of the database's, past a pooler where the settings name the way."""
+    """A connection that is one session of the database's, past a pooler where the settings name the way; it waits a second for a lock."""
     from relay.postgres.operator_session import OperatorSession  # noqa: PLC0415 - as in settings
 
     chosen = settings()
-    with OperatorSession((chosen.listen_url or chosen.database_url).get_secret_value(), schema=chosen.schema_name) as opened:
+    conninfo = (chosen.listen_url or chosen.database_url).get_secret_value()
+    with OperatorSession(conninfo, schema=chosen.schema_name, lock_timeout="1s") as opened:
         yield opened
 
 

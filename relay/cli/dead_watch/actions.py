@@ -84,6 +84,8 @@ class LineHandler:
         where = f"{quoted(dead['exchange'])} {quoted(dead['routing_key'])} after {count(dead['attempts'], 'attempt')}"
         why = f"{dead['error_code'] or 'no code'}: {dead['error_detail'] or 'no detail'}"
         line = f"{words(dead['archived_at'])} {dead['result']} {dead['id']} to {where}, {why}"
+        if missing := dead.get("content_missing"):
+            line += f" ({missing})"
         typer.echo(words(line))
         return Handled()
 

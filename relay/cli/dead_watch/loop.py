@@ -1,29 +1,27 @@
-"""The watch over dead messages: is notified by `dead_message`, and also polls, because a notification is only a hint."""
+"""The watch over dead messages: finds each once, has it handled, and acknowledges it or lets a rule replay it."""
 
 from __future__ import annotations
 
-import hashlib
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from relay.cli.common.output import count
-from relay.cli.common.support import REFUSED, complain, session
-from relay.cli.dead_watch.actions import CannotHandle, Dead, Handler, RetryLater, pause
+from relay.cli.common.support import complain
+from relay.cli.dead_watch.actions import CannotHandle, Dead, RetryLater, pause
 from relay.cli.dead_watch.cursor import DeadCursor, Place, place_of, read_floor
+from relay.cli.dead_watch.lock_waits import PAUSE, LockWaits
 from relay.cli.dead_watch.plan import WatchPlan
 from relay.cli.dead_watch.replayer import BY, Replayer
 from relay.cli.dead_watch.turns import ExchangeTurns, WaitingTry
 from relay.errors import StoreError
+from relay.postgres.operator_session import BusyError
 
 if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
-CHANNEL: Final = "dead_message"
-SLICE: Final = 0.25
-"""Seconds after which a signal is noticed at the latest."""
 LOOK_EVERY: Final = 1.0
 """Seconds of handling after which the watch polls for new messages; longer if a poll takes longer."""
 REPORT_SECONDS: Final = 5.0
@@ -45,53 +43,71 @@ class DeadWatch:
         self._walk = DeadCursor(plan.wanted)
         self._turns = ExchangeTurns()
         self._is_cut = False
-        self._unanswered: list[Dead] = []
+        self._is_locked = False
+        self._acks = LockWaits(self._acknowledge, what="is not acknowledged")
         self._reported = time.monotonic()
+        self._turn = LOOK_EVERY
         self._replays = [
             Replayer(rule, earlier=plan.rules[:place], wanted=plan.wanted, ready=self._is_ready) for place, rule in enumerate(plan.rules)
         ]
+        self._parts: list[Callable[[OperatorSession], None]] = [self._acks.again, *([self._read_new, self._tell] if plan.handlers else [])]
+        self._parts += [partial(each.round, stopped=stopped) for each in self._replays]
         self.handled = 0
         self.given_up = 0
 
     @property
     def failing(self) -> int:
-        """Messages that were given up, or wait for another try."""
-        return self.given_up + self._turns.waiting + sum(each.refused for each in self._replays)
+        """Messages that were given up, or wait for another try; at least one where a lock keeps the watch from reading."""
+        return max(self.given_up + self._waiting + sum(each.refused for each in self._replays), self._is_locked)
 
     @property
     def is_busy(self) -> bool:
         """Whether the next round has work at once, apart from failed messages."""
         unread = self._is_cut and not self._turns.is_full
-        return unread or self._turns.has_untold or any(each.until_due() <= 0 for each in self._replays)
+        due = unread or self._turns.has_untold or any(each.until_due() <= 0 for each in self._replays)
+        return due and not self._is_locked
 
     def round(self, opened: OperatorSession) -> None:
-        """Poll for new messages, handle due ones for a while, then replay."""
-        self._answer(opened)
-        if self._plan.handlers:
-            began = time.monotonic()
-            self._read_new(opened)
-            now = time.monotonic()
-            self._tell(opened, now + max(LOOK_EVERY, now - began))
-        for each in self._replays:
-            each.round(opened, self._stopped)
+        """Acknowledge what waits for it, poll for new messages, handle due ones, replay; a lock stops one of these alone."""
+        self._is_locked = False
+        for part in self._parts:
+            try:
+                part(opened)
+            except BusyError as error:
+                self._is_locked = True
+                self._acks.say(str(error))
 
     def until_due(self, longest: float) -> float:
         """Seconds until a message is due for a try or a replay, at most `longest`."""
         if self.is_busy:
             return 0.0
-        return max(min(longest, self._turns.until_due(time.monotonic()), *(each.until_due() for each in self._replays)), 0.0)
+        if self._is_locked:
+            return min(longest, PAUSE)
+        due = (self._turns.until_due(time.monotonic()), self._acks.until_due(), *(each.until_due() for each in self._replays))
+        return max(min(longest, *due), 0.0)
 
     def summary(self) -> str:
         """The outcome, in one line."""
         replayed, refused = (sum(getattr(each, name) for each in self._replays) for name in ("replayed", "refused"))
         parts = {"handled": self.handled, "replayed": replayed, "given up": self.given_up, "not replayed": refused}
         done = [f"{number} {what}" for what, number in parts.items() if number or what == "handled"]
-        waits = self._turns.waiting
+        waits = self._waiting
         waiting = [f"{count(waits, 'waits', 'wait')} for another try"] if waits else []
         return "Dead messages: " + ", ".join([*done, *waiting]) + "."
 
+    @property
+    def _waiting(self) -> int:
+        return self._turns.waiting + len(self._acks) + sum(len(each.locked) for each in self._replays)
+
     def _read_new(self, opened: OperatorSession) -> None:
         """Read new messages, of each exchange as many as there is room for."""
+        began = time.monotonic()
+        try:
+            self._read_to_the_end(opened)
+        finally:
+            self._turn = max(LOOK_EVERY, time.monotonic() - began)
+
+    def _read_to_the_end(self, opened: OperatorSession) -> None:
         # Read before the messages: messages that become visible later are at or above it.
         floor = read_floor(opened)
         self._is_cut = True
@@ -121,7 +137,8 @@ class DeadWatch:
         self._turns.put(WaitingTry(dead["exchange"], place_of(dead), self._plan.handlers, time.monotonic(), dead))
         self._walk.saw(dead)
 
-    def _tell(self, opened: OperatorSession, end: float) -> None:
+    def _tell(self, opened: OperatorSession) -> None:
+        end = time.monotonic() + self._turn
         while not self._stopped() and (now := time.monotonic()) < end and (exchange := self._turns.next(now)) is not None:
             if (after := self._turns.unread(exchange)) is not None:
                 self._read_on(opened, exchange, after)
@@ -134,6 +151,10 @@ class DeadWatch:
         except StoreError:
             self._turns.put(one)
             raise
+        except BusyError as error:
+            self._turns.put(replace(one, dead=None, due=time.monotonic() + PAUSE))
+            self._acks.say(f"A message is not told yet, and is tried again: {error}")
+            return
         if dead is None:
             return
         outcomes = [(each, each.handle(dead)) for each in one.rest]
@@ -167,117 +188,16 @@ class DeadWatch:
     def _finish(self, opened: OperatorSession, dead: Dead) -> None:
         self.handled += 1
         if self._plan.ack and not any(each.matches(dead) for each in self._plan.rules):
-            self._unanswered.append(dead)
-            self._answer(opened)
+            self._acks.do(opened, dead)
         if self._plan.acts and time.monotonic() - self._reported > REPORT_SECONDS:
             self._reported = time.monotonic()
             complain(f"{count(self.handled, 'dead message')} handled so far.")
 
-    def _answer(self, opened: OperatorSession) -> None:
-        """Acknowledge handled messages; after a lost connection this is repeated with the next one."""
+    def _acknowledge(self, opened: OperatorSession, dead: Mapping[str, Any]) -> None:
         note = "handled by " + ", ".join(each.name for each in self._plan.handlers)
-        while self._unanswered:
-            dead = self._unanswered[0]
-            opened.rows("answer_dead", id=dead["id"], xid=dead["xid"], seq=dead["seq"], by=BY, note=note)
-            del self._unanswered[0]
+        opened.rows("answer_dead", **dead, by=BY, note=note)
 
     def _is_ready(self, dead: Mapping[str, Any]) -> bool:
         """Whether the handlers are through with a message: a replay answers it, and they would not see it any more."""
         place = place_of(dead)
         return not self._plan.handlers or (self._walk.knows(place) and not self._turns.is_open(dead["exchange"], place))
-
-
-def watch(plan: WatchPlan, *, once: bool, poll: float) -> int:
-    """Handle dead messages until a signal, or only the present ones; return the exit code.
-
-    The first connection must succeed; a later loss is waited out.
-    """
-    with _signals(plan.handlers) as stopped:
-        work = DeadWatch(plan, stopped=stopped)
-        post = _Post(work, plan, stopped)
-        try:
-            code = post.once() if once else post.stay(poll)
-        finally:
-            for each in plan.handlers:
-                each.close()
-        if plan.acts:
-            complain(work.summary())
-    return code
-
-
-class _Post:
-    """Runs a watch over one connection after the other; of watches with the same handlers only one is active."""
-
-    def __init__(self, work: DeadWatch, plan: WatchPlan, stopped: Callable[[], bool]) -> None:
-        self._work = work
-        self._plan = plan
-        self._stopped = stopped
-        self._reported = False
-
-    def once(self) -> int:
-        """What is there."""
-        with session() as opened:
-            if self._is_active(opened):
-                self._work.round(opened)
-                while self._work.is_busy and not self._stopped():
-                    self._work.round(opened)
-        return REFUSED if self._work.failing else 0
-
-    def stay(self, poll: float) -> int:
-        """Until a signal."""
-        with session() as opened:
-            self._until_lost(opened, poll)
-        while not self._stopped():
-            try:
-                with session() as opened:
-                    self._until_lost(opened, poll)
-            except StoreError:
-                self._pause(min(poll, 5.0))
-        return 0
-
-    def _until_lost(self, opened: OperatorSession, poll: float) -> None:
-        try:
-            while not self._stopped() and not self._is_active(opened):
-                self._pause(min(poll, 5.0))
-            opened.listen(CHANNEL)
-            while not self._stopped():
-                self._work.round(opened)
-                end = time.monotonic() + self._work.until_due(poll)
-                while not self._stopped() and (rest := end - time.monotonic()) > 0 and not opened.wait(min(rest, SLICE)):
-                    pass
-        except StoreError as error:
-            complain(f"{error} The watch goes on when it is back.")
-
-    def _is_active(self, opened: OperatorSession) -> bool:
-        if not self._plan.acts:
-            return True
-        handlers = hashlib.sha256(f"{opened.schema}\0{self._plan.identity}".encode(errors="surrogateescape")).hexdigest()
-        taken: bool = opened.row("take_watch", handlers=handlers)["taken"]
-        if not taken and not self._reported:
-            self._reported = True
-            complain("Another watch with the same handlers is at work; this one stands by.")
-        return taken
-
-    def _pause(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while not self._stopped() and time.monotonic() < end:
-            time.sleep(SLICE)
-
-
-@contextmanager
-def _signals(handlers: Sequence[Handler]) -> Iterator[Callable[[], bool]]:
-    """The first SIGTERM or SIGINT lets the running action finish, the second ends it."""
-    caught: list[int] = []
-
-    def catch(number: int, _: object) -> None:
-        caught.append(number)
-        if len(caught) > 1:
-            for each in handlers:
-                each.cut()
-
-    before: dict[int, Any] = {number: signal.signal(number, catch) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield lambda: bool(caught)
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from relay.cli.common.output import count
 from relay.cli.common.support import complain
 from relay.cli.dead_watch.cursor import PAGE, DeadCursor, place_of, read_floor
+from relay.cli.dead_watch.lock_waits import LockWaits
 from relay.cli.dead_watch.replay_rules import Rule
-from relay.postgres.operator_session import NotFoundError, RefusedError
+from relay.postgres.operator_session import BusyError, NotFoundError, RefusedError
 
 if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
@@ -39,11 +40,13 @@ class Replayer:
         self._walk = DeadCursor(wanted)
         self._ready = ready
         self._due = float("inf")
+        self.locked = LockWaits(self._replay, what="is not replayed")
         self.replayed = 0
         self.refused = 0
 
     def round(self, opened: OperatorSession, stopped: Callable[[], bool]) -> None:
         """Replay due messages, for a limited time."""
+        self.locked.again(opened)
         floor, now = read_floor(opened), opened.now()
         self._due = float("inf")
         last = self.replayed + self.refused + PAGE
@@ -59,13 +62,17 @@ class Replayer:
                 floor = min(floor, place[0])
                 break
             else:
-                self._replay(opened, dead)
                 self._walk.saw(dead)
+                if self._is_mine_to_replay(dead) and not self.locked.do(opened, dead):
+                    # The watch has other work; the next round goes on here.
+                    self._due = time.monotonic()
+                    floor = min(floor, place[0])
+                    break
         self._walk.rise(floor)
 
     def until_due(self) -> float:
         """Seconds until a message is due."""
-        return self._due - time.monotonic()
+        return min(self._due - time.monotonic(), self.locked.until_due())
 
     def _is_mine_to_replay(self, dead: Mapping[str, Any]) -> bool:
         return self._rule.matches(dict(dead)) and not any(each.matches(dict(dead)) for each in self._earlier)
@@ -74,22 +81,23 @@ class Replayer:
         """Seconds, by the database's clock, until a message of this rule may go."""
         if not self._is_mine_to_replay(dead):
             return 0.0
-        died: datetime = dead["archived_at"]
-        return (died + self._rule.after - now).total_seconds()
+        died = dead["archived_at"]
+        # A time that no calendar has came in beside the triggers.
+        return (died + self._rule.after - now).total_seconds() if isinstance(died, datetime) else 0.0
 
     def _replay(self, opened: OperatorSession, dead: Mapping[str, Any]) -> None:
-        if not self._is_mine_to_replay(dead):
-            return
-        place = {name: dead[name] for name in ("id", "xid", "seq")}
+        """Replay a message, by its id, xid and seq."""
         try:
-            made = opened.row("replay_dead", **place, at_most=self._rule.at_most, by=BY)["id"]
+            made = opened.row("replay_dead", **dead, at_most=self._rule.at_most, by=BY)["id"]
             if made is not None:
                 self.replayed += 1
                 complain(f"Message {dead['id']} was replayed as {made}.")
-            elif opened.row("read_unanswered", **place)["unanswered"]:
+            elif opened.row("read_unanswered", **dead)["unanswered"]:
                 self.refused += 1
                 times = count(self._rule.at_most, "time")
                 complain(f"Message {dead['id']} was replayed {times} already, or nobody knows; it stays unacknowledged.")
+        except BusyError:
+            raise
         except (RefusedError, NotFoundError) as error:
             self.refused += 1
             complain(f"Message {dead['id']} was not replayed and stays unacknowledged: {error}")

@@ -1,0 +1,89 @@
+"""What another session's lock keeps from being answered or replayed: each is tried at once, and then again beside the rest."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from relay.cli.common.support import complain
+from relay.errors import StoreError
+from relay.postgres.operator_session import BusyError
+
+if TYPE_CHECKING:
+    from relay.postgres.operator_session import OperatorSession
+
+PAUSE: Final = 5.0
+"""Seconds after a lock was met until what waits for it is tried again."""
+MAX_WAITING: Final = 10_000
+"""Messages of one line; what meets a lock beyond that is left to the next watch."""
+REPORT_SECONDS: Final = 60.0
+"""Seconds between two sentences about locks."""
+
+Act = Callable[["OperatorSession", Mapping[str, Any]], None]
+
+
+class LockWaits:
+    """Does one thing with messages; those that meet a lock wait in line, and keep no other waiting.
+
+    Args:
+        act: is given a message's id, xid and seq.
+        what: says what is not done yet, as in "is not acknowledged yet".
+
+    """
+
+    def __init__(self, act: Act, *, what: str) -> None:
+        self._act = act
+        self._what = what
+        self._line: deque[Mapping[str, Any]] = deque()
+        self._due = 0.0
+        self._reported = float("-inf")
+        self.left = 0
+        """Messages for which there was no room."""
+
+    def __len__(self) -> int:
+        """Messages that wait or were left."""
+        return len(self._line) + self.left
+
+    def do(self, opened: OperatorSession, dead: Mapping[str, Any]) -> bool:
+        """Act, or let it wait; False if it waits. After a lost connection it is done over the next one.
+
+        Raises:
+            StoreError: PostgreSQL went away.
+            RefusedError: it is refused for another reason than a lock.
+        """
+        place = {name: dead[name] for name in ("id", "xid", "seq")}
+        try:
+            self._act(opened, place)
+        except BusyError as error:
+            self._wait(place, error)
+            return False
+        except StoreError:
+            self._line.append(place)
+            raise
+        return True
+
+    def again(self, opened: OperatorSession) -> None:
+        """Try in turn what waits, until one waits still; errors as `do`."""
+        while self._line and self.until_due() <= 0:
+            self.do(opened, self._line.popleft())
+
+    def until_due(self) -> float:
+        """Seconds until something is tried again."""
+        return self._due - time.monotonic() if self._line else float("inf")
+
+    def _wait(self, place: Mapping[str, Any], error: BusyError) -> None:
+        self._due = time.monotonic() + PAUSE
+        if len(self._line) < MAX_WAITING:
+            self._line.append(place)
+        else:
+            self.left += 1
+        self.say(f"Message {place['id']} {self._what} yet, and is tried again: {error}")
+
+    def say(self, sentence: str) -> None:
+        """Complain of a lock, now and then."""
+        now = time.monotonic()
+        if now >= self._reported + REPORT_SECONDS:
+            self._reported = now
+            complain(sentence)

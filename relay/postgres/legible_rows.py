@@ -1,0 +1,78 @@
+"""Rows shown whatever they hold: letters that UTF-8 lacks as their bytes, times that Python lacks as PostgreSQL writes them."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.abc import AdaptContext, Buffer
+from psycopg.adapt import Loader
+from psycopg.pq import TransactionStatus
+from psycopg.rows import DictRow
+from psycopg.types.datetime import TimestamptzLoader
+
+UNREADABLE_LETTERS = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire)
+"""What PostgreSQL says, in place of all rows, where it cannot convert a letter of one."""
+
+
+def _as_bytes(error: UnicodeError) -> tuple[str, int]:
+    """The letter's bytes in hexadecimal, as the archive writes them: <81>."""
+    assert isinstance(error, UnicodeDecodeError)
+    return f"<{error.object[error.start : error.end].hex()}>", error.end
+
+
+codecs.register_error("relay_as_bytes", _as_bytes)
+
+
+class AnyTimeLoader(TimestamptzLoader):
+    """Reads a time; as text if it is infinite, or outside the years 1 to 9999."""
+
+    def load(self, data: Buffer) -> Any:
+        """See `psycopg.adapt.Loader`."""
+        try:
+            return super().load(data)
+        except psycopg.DataError:
+            return bytes(data).decode("ascii")
+
+
+class _LegibleText(Loader):
+    """Reads a text in the server's own encoding."""
+
+    def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
+        super().__init__(oid, context)
+        self._codec = self.connection.info.encoding if self.connection is not None else "ascii"
+
+    def load(self, data: Buffer) -> str:
+        """See `psycopg.adapt.Loader`."""
+        return bytes(data).decode(self._codec, "relay_as_bytes")
+
+
+def legible_rows(
+    connection: psycopg.Connection[DictRow], error: psycopg.Error, statement: bytes, values: Mapping[str, object]
+) -> list[DictRow]:
+    """Run a statement again that failed at a letter, without a conversion by the server.
+
+    Raises:
+        psycopg.Error: `error` if that does not help either: within a transaction, which is over, or for a value that is written.
+    """
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        raise error
+    ours, theirs = (connection.info.parameter_status(f"{side}_encoding") or "UTF8" for side in ("client", "server"))
+    try:
+        _speak(connection, theirs)
+        cursor = connection.cursor()
+        for name in ("text", "varchar", "name"):
+            cursor.adapters.register_loader(name, _LegibleText)
+        return cursor.execute(statement, values).fetchall()
+    except (psycopg.DataError, psycopg.NotSupportedError, UnicodeError):
+        # Of an encoding that Python does not know, or a value that cannot be written in the server's.
+        raise error from None
+    finally:
+        _speak(connection, ours)
+
+
+def _speak(connection: psycopg.Connection[DictRow], encoding: str) -> None:
+    connection.execute(sql.SQL("SET client_encoding TO {}").format(sql.Literal(encoding)))
