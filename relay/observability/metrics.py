@@ -23,8 +23,7 @@ MOST_LABELS = 50
 """Values of one label; further ones are counted under `other`, because messages name error codes and exchanges."""
 OTHER = "other"
 NAMED_AFTER = 10.0
-"""Seconds of silence after which an exchange gets a label: each waits for confirms at some scrape, and names that nobody asks about would
-use up the labels."""
+"""Seconds of silence after which an exchange gets a label; each waits for confirms for a moment, and would use up the labels."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
