@@ -54,7 +54,7 @@ def explained_bytes(together: int) -> int:
 
 def _effort(schema: Mapping[str, Any]) -> int:
     """The effort of one schema's own rules, without its subschemas."""
-    hostile = _backtracks(schema.get("pattern")) + isinstance(schema.get("multipleOf"), int | float) + (schema.get("uniqueItems") is True)
+    hostile = backtracks(schema.get("pattern")) + isinstance(schema.get("multipleOf"), int | float) + (schema.get("uniqueItems") is True)
     hostile += schema.get("format") == "regex"
     bounds = sum(_compared(schema[name]) for name in _BOUNDS if isinstance(schema.get(name), int | float))
     return _HOSTILE * hostile + bounds + _allowed(schema) + _patterns(schema.get("patternProperties"))
@@ -75,8 +75,9 @@ def _compared(value: Any) -> int:
 
 
 def _patterns(named: Any) -> int:
-    return sum(_HOSTILE if _backtracks(pattern) else _PATTERN for pattern in named) if isinstance(named, Mapping) else 0
+    return sum(_HOSTILE if backtracks(pattern) else _PATTERN for pattern in named) if isinstance(named, Mapping) else 0
 
 
-def _backtracks(pattern: Any) -> bool:
+def backtracks(pattern: Any) -> bool:
+    """Whether a regular expression may take steps back."""
     return isinstance(pattern, str) and not (_LINEAR.fullmatch(pattern) and not _POSSESSIVE.search(pattern))

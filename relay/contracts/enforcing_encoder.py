@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from relay.contracts.fair_queue import FairTurns
 from relay.contracts.large_checks import CheckFailure, CheckResult, LargeChecks
-from relay.contracts.registry import Breach, CompiledContract, Contract, Contracts, quick_breaches
+from relay.contracts.registry import Breach, CompiledContract, Contract, Contracts, by_age, quick_breaches
 from relay.contracts.schema import compiled
 from relay.events import Sink
 from relay.events.contracts import ContractBroken, ContractsHeld, ContractUnusable
@@ -44,13 +44,23 @@ class EnforcingEncoder:
         self._turns = FairTurns(max_seconds=_MAX_TURN, rest=1.0, clock=clock)
         """Limits checks to half of the time, for any number of batches."""
 
-    def load(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Check against these contracts from now on; report unreadable ones, whose messages stay unchecked."""
-        read = [Contract(*row) for row in rows]
-        texts = {one.schema for one in read}
-        kept = {text: schema for text, schema in self._contracts.schemas().items() if text in texts}
-        self._contracts = Contracts()  # frees the memory of replaced schemas before new ones are compiled
-        self._contracts = Contracts(read, compile_schema=lambda text: kept.get(text) or compiled(text))
+    async def load(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Check against these contracts, the oldest first, once all are compiled; everything else has half of the time meanwhile.
+
+        Unreadable ones are reported, and their messages stay unchecked.
+        """
+        for took in self.loading(rows):
+            await asyncio.sleep(took)
+
+    def loading(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[float]:
+        """`load` step by step: each compiles one contract, and yields its seconds."""
+        kept, contracts = self._contracts.schemas(), Contracts()
+        for contract in by_age(Contract(*row) for row in rows):
+            began = self._clock()
+            contracts.add(contract, lambda text: kept.get(text) or compiled(text))
+            yield self._clock() - began
+        contracts.index()
+        self._contracts = contracts
         self._emit(ContractsHeld(self._contracts.count("enforce"), self._contracts.count("warn")))
         for contract, sentence in self._contracts.unusable:
             self._emit(ContractUnusable(contract.exchange, contract.routing_key, contract.version, sentence))

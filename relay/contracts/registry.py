@@ -13,6 +13,13 @@ from relay.contracts.schema import Schema, SchemaError, compiled, parsed
 from relay.contracts.violation import Violation
 
 MODES: Final = ("enforce", "warn")
+MAX_TOTAL: Final = 512 << 20
+"""Bytes that all contracts in force may take; those that were added last are left out."""
+_MAX_EXPLAINED: Final = 256 << 10
+"""Size of a schema up to which a violation is explained inline: an explanation compiles it once more for each of its levels."""
+_FULL: Final = (
+    f"The contracts that were added before it fill the {MAX_TOTAL >> 20} MiB that a relay has for all: remove some, or shorten them."
+)
 _KEYS_KEPT: Final = 4096
 """Routing keys of an exchange whose contracts are cached; a further one clears the cache."""
 _BINARY: Final = Violation("", "body", "it is in the column body, and the contract is about JSON in content")
@@ -69,7 +76,7 @@ class Contracts:
     A message must satisfy every contract whose pattern matches its routing key.
 
     Args:
-        rows: all versions, or those that may be in force.
+        rows: all versions, or those that may be in force, the oldest first.
         compile_schema: compiles a JSON text.
     """
 
@@ -77,10 +84,12 @@ class Contracts:
         self.unusable: list[UnusableContract] = []
         """Unreadable contracts, whose messages stay unchecked."""
         self._exchanges: dict[str, list[CompiledContract]] = defaultdict(list)
-        for contract in in_force(rows):
-            self._add(contract, compile_schema)
-        self._patterns = {name: Patterns([one.contract.routing_key for one in several]) for name, several in self._exchanges.items()}
-        self._known: dict[str, dict[str, tuple[CompiledContract, ...]]] = {exchange: {} for exchange in self._exchanges}
+        self._patterns: dict[str, Patterns] = {}
+        self._known: dict[str, dict[str, tuple[CompiledContract, ...]]] = {}
+        self._room = MAX_TOTAL
+        for contract in by_age(rows):
+            self.add(contract, compile_schema)
+        self.index()
 
     def __len__(self) -> int:
         return sum(map(len, self._exchanges.values()))
@@ -110,17 +119,34 @@ class Contracts:
             held = known[routing_key] = tuple([several[place] for place in self._patterns[exchange].matching(routing_key)])
         return held
 
-    def _add(self, contract: Contract, compile_schema: Callable[[str], Schema]) -> None:
+    def add(self, contract: Contract, compile_schema: Callable[[str], Schema]) -> None:
+        """Compile a contract in force; one that is unreadable or has no room is `unusable`."""
         if contract.mode not in MODES:
             sentence = f"Its mode is {printable(contract.mode)}, which this relay does not know: install a newer outbox-relay."
             self.unusable.append(UnusableContract(contract, sentence))
             return
         try:
-            held = CompiledContract(contract, compile_schema(contract.schema))
+            held = CompiledContract(contract, self._compiled(contract.schema, compile_schema))
         except SchemaError as error:
             self.unusable.append(UnusableContract(contract, str(error)))
         else:
             self._exchanges[contract.exchange].append(held)
+
+    def index(self) -> None:
+        """Have the contracts that were added found by routing keys."""
+        for exchange, several in self._exchanges.items():
+            several.sort(key=lambda one: one.contract)
+            self._patterns[exchange] = Patterns([one.contract.routing_key for one in several])
+            self._known[exchange] = {}
+
+    def _compiled(self, text: str, compile_schema: Callable[[str], Schema]) -> Schema:
+        if self._room <= 0:
+            raise SchemaError(_FULL)
+        schema = compile_schema(text)
+        self._room -= schema.size
+        if self._room < 0:  # from here on nothing is compiled to be thrown away
+            raise SchemaError(_FULL)
+        return schema
 
 
 def in_force(rows: Iterable[Contract]) -> list[Contract]:
@@ -133,6 +159,13 @@ def in_force(rows: Iterable[Contract]) -> list[Contract]:
         if on_trial and enforced and enforced.version > newest[exchange, pattern, True].version:
             del newest[exchange, pattern, True]
     return sorted(newest.values(), key=lambda row: (row.exchange, row.routing_key, row.version))
+
+
+def by_age(rows: Iterable[Contract]) -> list[Contract]:
+    """The versions in force, in the order in which they come."""
+    several = list(rows)
+    held = set(in_force(several))
+    return [row for row in several if row in held]
 
 
 def breaches(held: Sequence[CompiledContract], content: bytes | str | None) -> list[Breach]:
@@ -150,7 +183,11 @@ def quick_breaches(held: Sequence[CompiledContract], content: bytes | None) -> l
         return None
     value = _BINARY if content is None else parsed(content)
     broken = _broken(held, value)
-    if broken and type(value) is not Violation and size > explained_bytes(together):
+    if (
+        broken
+        and type(value) is not Violation
+        and (size > explained_bytes(together) or any(one.schema.size > _MAX_EXPLAINED for one in broken))
+    ):
         return None
     return _explained(broken, value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import jsonschema_rs
@@ -12,6 +13,7 @@ from relay.codec.option_rules import printable
 from relay.contracts.check_time import effort
 from relay.contracts.references import UnclearReferenceError
 from relay.contracts.schema_cost import MAX_WEIGHT, weight
+from relay.contracts.schema_size import MAX_SIZE, WrongPatternError, patterns_of, schema_size
 from relay.contracts.violation import DIALECT, Explainer, Violation, compile_schema
 from relay.errors import RelayError
 
@@ -36,7 +38,8 @@ class Schema:
     """
 
     def __init__(self, document: Any) -> None:
-        _check(document)
+        self.size = _check(document)
+        """Bytes that it takes in memory, at the most."""
         try:
             self.valid = compile_schema(document).is_valid
         except jsonschema_rs.ValidationError as error:
@@ -85,14 +88,20 @@ def parsed(content: bytes | str) -> Any:
         return _TOO_LONG if "out of range" in words else _NOT_JSON
 
 
-def _check(document: Any) -> None:
-    """Refuse a schema that cannot be a contract."""
+def _check(document: Any) -> int:
+    """The size of a schema in memory; one that cannot be a contract is refused."""
     if not isinstance(document, dict | bool):
         raise SchemaError('A schema is an object, or true or false: {"type": "object"}.')
     if isinstance(document, dict) and (named := document.get("$schema", DIALECT)) not in (DIALECT, DIALECT + "#"):
         raise SchemaError(f"The schema says that it is of {printable(str(named))}; contracts are of {DIALECT}: correct $schema.")
+    patterns = dict[str, None]()
+
+    def note(schema: Mapping[str, Any]) -> int:
+        patterns.update(dict.fromkeys(patterns_of(schema)))
+        return 0
+
     try:
-        size, heavy = len(json.dumps(document, ensure_ascii=False).encode()), weight(document)
+        size, heavy = len(json.dumps(document, ensure_ascii=False).encode()), weight(document, note)
     except UnicodeEncodeError:
         raise SchemaError("The schema holds text that is not valid UTF-8: half of a surrogate pair; correct it.") from None
     except UnclearReferenceError as error:
@@ -106,14 +115,26 @@ def _check(document: Any) -> None:
             f"The schema asks for more than {MAX_WEIGHT} checks of one value, because references lead to the same schemas again and again; "
             "say each thing once."
         )
+    return _size(size, patterns)
+
+
+def _size(text_bytes: int, patterns: Iterable[str]) -> int:
+    try:
+        taken = schema_size(text_bytes, patterns)
+    except WrongPatternError as error:
+        raise SchemaError(f"This is no regular expression, or a larger one than is allowed: {printable(error.args[0])}.") from None
+    if taken > MAX_SIZE:
+        raise SchemaError(
+            f"The schema takes more than {MAX_SIZE >> 20} MiB of memory when it is compiled: "
+            "write fewer or shorter regular expressions, [a-z] in place of \\p{L}."
+        )
+    return taken
 
 
 def _sentence(error: jsonschema_rs.ValidationError) -> str:
     if isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Referencing):
         return _unclear(_reference(error))
     place = "/".join(("", *(str(step) for step in error.instance_path)))
-    if error.instance_path and error.instance_path[-1] == "pattern":
-        return f"The schema is wrong at {_place(place)}: it is no regular expression, or a larger one than is allowed."
     return f"The schema is wrong at {_place(place)} by the rule {error.kind.name!r} of JSON Schema 2020-12."
 
 

@@ -14,6 +14,7 @@ import jsonschema_rs
 
 from relay.codec.option_rules import printable
 from relay.contracts.references import at, steps
+from relay.contracts.schema_size import MAX_PATTERN
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _BASE: Final = "https://contract.invalid/"
@@ -72,7 +73,7 @@ def compile_schema(document: Any, registry: jsonschema_rs.Registry | None = None
     return jsonschema_rs.Draft202012Validator(
         document,
         validate_formats=True,
-        pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS),
+        pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACKS, size_limit=MAX_PATTERN),
         registry=registry,
         offline=True,
     )

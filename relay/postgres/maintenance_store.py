@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, cast
 
 from relay.engine.policy import Controls, Policy
@@ -26,6 +26,10 @@ WALKED = 10_000
 """Messages that one transaction looks at for those of another cluster; if all of them are, it takes about half a second."""
 
 
+async def _ignore(_: list[tuple[Any, ...]]) -> None:
+    """By default nobody is interested in contracts."""
+
+
 class PostgresMaintenance:
     """What `relay.maintenance` asks of the database."""
 
@@ -36,7 +40,7 @@ class PostgresMaintenance:
         needs: int,
         adopt: Callable[[Policy, Mapping[str, str]], None],
         direction: str = "outbox",
-        contracts: Callable[[list[tuple[Any, ...]]], None] = lambda _: None,
+        contracts: Callable[[list[tuple[Any, ...]]], Awaitable[None]] = _ignore,
     ) -> None:
         self._store = store
         self._direction = direction
@@ -145,7 +149,7 @@ class PostgresMaintenance:
     async def _refresh_contracts(self, fingerprint: str) -> None:
         """Read the message contracts if they are others than those that were read last; a relay begins without any."""
         if fingerprint != self._contracts_read:
-            self._contracts(await self._store.run("read_contracts"))
+            await self._contracts(await self._store.run("read_contracts"))
             self._contracts_read = fingerprint
 
 

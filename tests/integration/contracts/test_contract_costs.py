@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from relay.contracts.registry import MAX_TOTAL
 from relay.memory import of_check
 from tests.support.broker.topology import Topology
 from tests.support.database.queue import Queue, until
@@ -111,6 +112,30 @@ async def test_neighbours_go_out_while_hundreds_of_contents_are_checked(
 
     assert p95 < LATE
     assert max(took) < 2
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("schemas", "patterns"), [(1, 5500), (40, 3)], ids=["one far beyond the bound", "forty just below it"])
+async def test_neighbours_go_out_while_schemas_are_compiled(
+    relays: Relays, queue: Queue, topology: Topology, amqp_url: str, say: Say, schemas: int, patterns: int
+) -> None:
+    """A relay refuses what takes too much, keeps what it has memory for, and compiles it between everything else."""
+    quick = await topology.declare("quick", routing_key="quick")
+    relay = await relays.start(database=queue.url, broker=amqp_url)
+    rest = peak_memory(relay.pid)
+    large = [json.dumps({"allOf": [{"pattern": rf"\p{{L}}{{120}}{number}x{n}"} for n in range(patterns)]}) for number in range(schemas)]
+    await queue.sql("SELECT queue_message_contract_add('large', md5(schema), schema::jsonb) FROM unnest(%s::text[]) schema", large)
+    took: list[float] = []
+    while not relay.of("contract_unusable"):
+        began = time.monotonic()
+        await queue.insert(exchange=quick.exchange, routing_key=quick.routing_key)
+        await topology.drain(quick.queue, 1)
+        took.append(time.monotonic() - began)
+    more = peak_memory(relay.pid) - rest
+    say(f"{len(took)} neighbours, the slowest took {max(took):.2f} s; the relay took {more / MIB:.0f} MiB more than at rest")
+
+    assert max(took) < 2
+    assert more < 1.5 * MAX_TOTAL
 
 
 async def delivered(queue: Queue, exchange: str, count: int) -> bool:

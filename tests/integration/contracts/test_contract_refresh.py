@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import aio_pika
@@ -24,10 +25,19 @@ CHANGES = [
 ]
 
 
+def noting(told: list[list[tuple[Any, ...]]]) -> Callable[[list[tuple[Any, ...]]], Awaitable[None]]:
+    """Takes contracts and keeps them."""
+
+    async def note(rows: list[tuple[Any, ...]]) -> None:
+        told.append(rows)
+
+    return note
+
+
 async def test_contracts_are_read_when_they_changed_and_not_otherwise(queue: Queue, store: MadeStore) -> None:
     """Each change once; without any, and in between, nothing is read beside the policy."""
     told: list[list[tuple[Any, ...]]] = []
-    upkeep = PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
+    upkeep = PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=noting(told))
     await upkeep.refresh_policy()
     assert [] == told
 
@@ -48,7 +58,7 @@ async def test_versions_that_hold_for_nothing_are_not_read(queue: Queue, store: 
     for number in range(50):
         mode = "enforce" if number < 25 else "warn"
         await queue.sql(f"SELECT queue_message_contract_add('orders', '#', '{{\"maximum\": {number}}}', NULL, '{mode}')")
-    await PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append).refresh_policy()
+    await PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=noting(told)).refresh_policy()
 
     assert [[(25, "enforce"), (50, "warn")]] == [[(row[2], row[3]) for row in rows] for rows in told]
 
@@ -56,7 +66,7 @@ async def test_versions_that_hold_for_nothing_are_not_read(queue: Queue, store: 
 async def test_a_change_that_commits_late_is_heard_too(queue: Queue, store: MadeStore, database_url: str) -> None:
     """Begun before another one that was read meanwhile: no number that only rises could tell."""
     told: list[list[tuple[Any, ...]]] = []
-    upkeep = PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=told.append)
+    upkeep = PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=noting(told))
     await queue.sql("SELECT queue_message_contract_add('orders', 'a', 'true'), queue_message_contract_add('orders', 'b', 'true')")
     async with await psycopg.AsyncConnection.connect(database_url) as slow:
         await slow.execute("SELECT queue_message_contract_mode('orders', 'a', 'enforce')")

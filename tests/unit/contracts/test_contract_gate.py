@@ -24,7 +24,7 @@ from relay.observability.logs import FLOODS
 from relay.observability.metrics import Metrics
 from tests.support.broker.publishing import Seen, batch, claim
 from tests.support.fakes.amqp_session_harness import Bench
-from tests.support.fakes.contract_gates import TEXT, checked, gate, refusal, row, verdict
+from tests.support.fakes.contract_gates import TEXT, checked, gate, load, refusal, row, verdict
 from tests.support.fakes.steps import steps
 
 pytestmark = pytest.mark.ids("A37")
@@ -114,9 +114,9 @@ def test_without_contracts_nothing_stands_before_a_batch() -> None:
     one, _ = gate()
     assert [] == one.concerned(batch([claim("orders")]))
 
-    one.load([row()])
+    load(one, row())
     assert [1] == one.concerned(batch([claim("audit"), claim("orders")]))
-    one.load([])
+    load(one)
     assert [] == one.concerned(batch([claim("orders")]))
 
 
@@ -124,7 +124,7 @@ async def test_keys_are_looked_up_in_turns_like_contents() -> None:
     """Also those that no contract is about: before a batch is written nothing is looked up, and then a few between other work."""
     ticks = itertools.count()
     one = EnforcingEncoder(Seen(), clock=lambda: next(ticks) / 1000)
-    one.load([row(key="#.late")])
+    load(one, row(key="#.late"))
     made, handed = batch([claim("orders", f"{number}" + ".a" * 120) for number in range(30)]), list[list[int]]()
 
     assert 0 == steps(lambda: one.concerned(made), patterns)
@@ -167,7 +167,7 @@ def test_checks_give_way_after_a_short_while() -> None:
     """A turn is a few milliseconds of checks: what is left waits for the next one."""
     ticks = itertools.count()
     one = EnforcingEncoder(Seen(), clock=lambda: next(ticks) * 0.002)
-    one.load([row()])
+    load(one, row())
     left = deque(range(10))
 
     passed, _ = one._check_slice(batch([claim("orders", payload=b"1")] * 10), left, [])
@@ -179,7 +179,7 @@ async def test_everything_else_has_as_much_time_as_checks_had() -> None:
     """After each turn the next one comes as much later as that took."""
     ticks, loop = itertools.count(), asyncio.get_running_loop()
     one = EnforcingEncoder(Seen(), clock=lambda: next(ticks) * 0.02)
-    one.load([row()])
+    load(one, row())
     began = loop.time()
 
     assert 4 == len(await checked(one, *[claim("orders", payload=b"1")] * 4))
@@ -193,7 +193,7 @@ def test_contracts_that_were_replaced_are_forgotten_and_others_are_kept() -> Non
     former = weakref.ref(gone)
     del gone
     for number in range(3):
-        one.load([row(key="a"), row({"maximum": number}, key="b")])
+        load(one, row(key="a"), row({"maximum": number}, key="b"))
     gc.collect()
 
     assert former() is None
@@ -266,7 +266,7 @@ def test_metrics_count_contracts_and_what_breaks_those_on_trial() -> None:
     one = EnforcingEncoder(metrics.sink)
     now = [row(mode="warn"), row(key="x", mode="shadow"), row(key="y", schema="{")]
     for rows in (now, [row(key="a"), row(key="b")], now):
-        one.load(rows)
+        load(one, *rows)
     for _ in range(3):
         refusal(one, claim("orders", payload=b'"x"'))
 

@@ -170,7 +170,7 @@ def test_a_sentence_is_printable_whatever_the_schema_says() -> None:
     assert all(text.isprintable() for found in told if found for text in found)
 
 
-NO_EXPRESSION = 'The schema is wrong at "/pattern": it is no regular expression, or a larger one than is allowed.'
+NO_EXPRESSION = "This is no regular expression, or a larger one than is allowed: "
 OUT = "A $ref leads out of the schema, and nothing is ever fetched, or to nothing or several places"
 OTHER = "http://json-schema.org/draft-07/schema#"
 
@@ -181,8 +181,9 @@ OTHER = "http://json-schema.org/draft-07/schema#"
         ([], 'A schema is an object, or true or false: {"type": "object"}.'),
         ({"type": "objekt"}, "The schema is wrong at \"/type\" by the rule 'anyOf' of JSON Schema 2020-12."),
         ({"items": {"minLength": -1}}, "The schema is wrong at \"/items/minLength\" by the rule 'minimum' of JSON Schema 2020-12."),
-        ({"pattern": "("}, NO_EXPRESSION),
-        ({"pattern": "((a{999}){999}){999}"}, NO_EXPRESSION),
+        ({"pattern": "("}, f'{NO_EXPRESSION}"(".'),
+        ({"pattern": "((a{999}){999}){999}"}, f'{NO_EXPRESSION}"((a{{999}}){{999}}){{999}}".'),
+        ({"patternProperties": {"[": True}}, f'{NO_EXPRESSION}"[".'),
         (
             {"$ref": "#/$defs/x"},
             'A $ref leads out of the schema, and nothing is ever fetched, or to nothing or several places: "#/$defs/x".',
