@@ -275,3 +275,89 @@ BEGIN
     VALUES (exchange, routing_key, added, mode, schema, @schema@.queue_message_signed(by));
 END
 $body$;
+
+-- As before, but a prefix that is longer than any role's name costs nothing.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_roles_elsewhere(prefix text) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    WITH held AS (
+        SELECT s.dbid, s.classid, s.objid
+        FROM @schema@.queue_message_privileges() p JOIN pg_roles r ON r.rolname = left(prefix, 64) || '_' || substr(p.role, 15)
+            JOIN pg_shdepend s ON s.refclassid = 'pg_authid'::regclass AND s.refobjid = r.oid AND s.deptype = 'a'
+    ), place AS (
+        SELECT 'database ' || quote_ident(d.datname) AS name
+        FROM held h JOIN pg_database d ON d.oid = h.dbid WHERE d.datname <> current_database()
+        UNION
+        SELECT 'schema ' || quote_ident(n.nspname)
+        FROM held h JOIN pg_database d ON d.oid = h.dbid AND d.datname = current_database()
+            JOIN pg_class c ON h.classid = 'pg_class'::regclass AND c.oid = h.objid AND c.relname LIKE E'queue\\_message%'
+            JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname <> @schema_literal@
+    ), numbered AS (
+        SELECT name, row_number() OVER (ORDER BY name) AS place, count(*) OVER () AS places FROM place
+    )
+    SELECT regexp_replace(string_agg(name, ', ' ORDER BY name) || CASE WHEN max(places) > 3 THEN format(' and %s more', max(places) - 3) ELSE '' END COLLATE "C",
+                          '[^ -~]', '?', 'g')
+    FROM numbered WHERE place <= 3
+$body$;
+
+CREATE OR REPLACE FUNCTION @schema@.queue_message_prefix_roles(prefix text)
+    RETURNS TABLE (role text, left_over boolean, members text, problem text, own boolean)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    WITH found AS (
+        SELECT DISTINCT r.*, coalesce(shobj_description(r.oid, 'pg_authid') LIKE 'outbox-relay: %', false) AS marked,
+            prefix = ANY (@schema@.queue_message_former_prefixes())
+                AND shobj_description(r.oid, 'pg_authid') IS NOT DISTINCT FROM @schema@.queue_message_role_mark(p.role) AS own,
+            (SELECT present.oid FROM pg_roles present WHERE present.rolname = @schema@.queue_message_role(p.role)) AS present
+        FROM @schema@.queue_message_privileges() p JOIN pg_roles r ON r.rolname = left(prefix, 64) || '_' || substr(p.role, 15)
+        WHERE r.rolname NOT IN (SELECT g.former FROM @schema@.queue_message_former_grants() g WHERE g.place <> 'SCHEMA')
+    ), membership AS (
+        SELECT m.roleid, m.member FROM pg_auth_members m WHERE coalesce((to_jsonb(m) ->> 'inherit_option')::boolean OR (to_jsonb(m) ->> 'set_option')::boolean, true)
+    ), counted AS (
+        SELECT f.*, (SELECT string_agg(DISTINCT quote_ident(who.rolname), ', ') FROM membership m JOIN pg_roles who ON who.oid = m.member
+                     WHERE m.roleid = f.oid AND who.rolname <> current_user AND who.oid NOT IN (SELECT o.oid FROM found o)
+                         AND NOT (f.own AND EXISTS (SELECT FROM membership today WHERE today.roleid = f.present AND today.member = who.oid))) AS members
+        FROM found f
+    )
+    SELECT c.rolname, c.marked AND NOT c.rolcanlogin, c.members, CASE
+        WHEN c.rolcanlogin THEN 'can log in'
+        WHEN c.rolsuper OR c.rolcreaterole OR c.rolcreatedb OR c.rolreplication OR c.rolbypassrls THEN 'has attributes'
+        WHEN EXISTS (SELECT FROM membership m WHERE m.member = c.oid AND m.roleid NOT IN (SELECT o.oid FROM found o)) THEN 'is a member of other roles'
+        WHEN EXISTS (SELECT FROM pg_shdepend s WHERE s.refclassid = 'pg_authid'::regclass AND s.refobjid = c.oid AND (s.deptype = 'o'
+            OR s.deptype = 'a' AND s.dbid <> 0 AND s.classid <> 'pg_namespace'::regclass)) THEN 'has rights of its own'
+        WHEN c.own AND c.members IS NOT NULL THEN 'has members that are admitted no more: ' || c.members
+        WHEN c.marked AND c.members IS NOT NULL THEN 'has members of an outbox that is gone: ' || c.members END, c.own
+    FROM counted c ORDER BY c.rolname
+$body$;
+
+-- When a schedule's message was last put off because somebody held what it needs: those that nobody holds up go first.
+ALTER TABLE @schema@.queue_message_schedule ADD COLUMN put_off_at timestamptz NOT NULL DEFAULT '-infinity';
+
+-- As before, but a schedule that waits for a lock is put off and undoes no other, and a call ends after two seconds: what it has done holds, and
+-- the next call goes on.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_run_schedules(now timestamptz DEFAULT NULL, OUT inserted int, OUT next_at timestamptz)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
+#variable_conflict use_variable
+DECLARE
+    clock timestamptz := @schema@.queue_message_clock(now);
+    one @schema@.queue_message_schedule;
+    until timestamptz := clock_timestamp() + interval '2 s';
+BEGIN
+    inserted := 0;
+    -- Those that owe each tick last: there may be many, and nobody waits behind them.
+    FOR one IN SELECT s.* FROM @schema@.queue_message_schedule s WHERE s.next_at <= clock
+               ORDER BY s.missed = 'all', s.put_off_at, s.next_at, s.name FOR UPDATE SKIP LOCKED LOOP
+        CONTINUE WHEN one.missed = 'all' AND inserted >= 1000;
+        BEGIN
+            inserted := inserted + @schema@.queue_message_schedule_due(one, clock, greatest(1000 - inserted, 1));
+        EXCEPTION WHEN lock_not_available THEN
+            UPDATE @schema@.queue_message_schedule s SET put_off_at = clock WHERE s.name = one.name;
+        WHEN OTHERS THEN
+            IF @schema@.queue_message_meets_all(SQLSTATE, '', '') THEN
+                RAISE;
+            END IF;
+            PERFORM @schema@.queue_message_schedule_failed(one, clock, @schema@.queue_message_why(SQLSTATE, SQLERRM));
+        END;
+        EXIT WHEN clock_timestamp() > until;
+    END LOOP;
+    SELECT min(s.next_at) INTO next_at FROM @schema@.queue_message_schedule s;
+END
+$body$;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.support.broker.topology import Topology
@@ -109,3 +110,36 @@ async def test_a_fold_is_counted_by_what_became_of_its_messages(relays: Relays, 
     for outcome, messages in (("superseded", 2), ("bundled", 4), ("sent", 1)):
         assert messages == await counted(relay, messages, "relay_keys_folded_total", outcome=outcome)
     assert 0 < await metric(relay, "relay_queue_keyed")
+
+
+def test_a_schedule_whose_message_waits_for_a_lock_holds_up_no_other_one(seeded: Seeded, database_url: str) -> None:
+    """It is put off: whatever comes after it is sent in the same call or the next, and it is sent itself when the lock is free."""
+    for number in range(20):
+        seeded.run(ADD, f"held{number}", "held")
+    seeded.run(ADD, "well", "well")
+    seeded.run(
+        "CREATE FUNCTION public.wait() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END'"
+    )
+    seeded.run(
+        "CREATE TRIGGER wait BEFORE INSERT ON queue_message FOR EACH ROW WHEN (NEW.exchange = 'held') EXECUTE FUNCTION public.wait()"
+    )
+    with psycopg.connect(database_url) as other:
+        other.execute("SELECT pg_advisory_xact_lock(1)")
+        for _ in range(3):
+            seeded.run(f"SET statement_timeout = '10s'; {RUN}")
+        assert [("well",)] == seeded.run("SELECT exchange FROM queue_message")
+    for _ in range(3):
+        seeded.run(RUN)
+    assert [("held", 20), ("well", 1)] == seeded.run("SELECT exchange, count(*) FROM queue_message GROUP BY 1 ORDER BY 1")
+
+
+def test_slow_schedules_are_sent_in_several_calls(seeded: Seeded) -> None:
+    """What a call has sent within two seconds holds, and it says that more is due."""
+    seeded.run("CREATE FUNCTION public.think() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1.5); RETURN NEW; END'")
+    for number in range(4):
+        seeded.run(ADD, f"slow{number}", "slow")
+    seeded.run("CREATE TRIGGER think BEFORE INSERT ON queue_message FOR EACH ROW EXECUTE FUNCTION public.think()")
+    [(inserted, more)] = seeded.run(
+        "SELECT inserted, next_at < now() + interval '61 min' FROM queue_message_run_schedules(now() + interval '61 min')"
+    )
+    assert (2, True) == (inserted, more)
