@@ -114,7 +114,7 @@ def _call(function: str, arguments: list[tuple[str, str]], place: int, required:
 
 
 def _value(name: str, kind: str) -> sql.SQL:
-    return sql.SQL(GIVEN.get(name) or OF_TYPE.get(kind) or ("'{}'" if kind.endswith("[]") else "'1'"))  # type: ignore[arg-type] # of this file
+    return sql.SQL(GIVEN.get(name) or OF_TYPE.get(kind) or ("'{}'" if kind.endswith("[]") else "'1'"))
 
 
 def tried(connection: psycopg.Connection[Any], user: str, call: Call, given: str) -> list[str]:

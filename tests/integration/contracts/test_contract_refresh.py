@@ -107,9 +107,7 @@ async def test_no_version_leaves_a_contract_without_a_next_one(queue: Queue) -> 
     """A number may be at most 1,000 above the newest one, and the last one of all says what to do."""
     add = "SELECT added FROM queue_message_contract_add('orders', '#', to_jsonb(%s > 0), %s)"
     for version in (0, -1, 1001, 1_000_000, 2**31 - 1):
-        with pytest.raises(
-            psycopg.errors.CheckViolation, match=r"^A version of this contract must be from 1 to 1000, at most"
-        ):
+        with pytest.raises(psycopg.errors.CheckViolation, match=r"^A version of this contract must be from 1 to 1000, at most"):
             await queue.sql(add, 1, version)
     assert 1000 == await queue.value(add, 1, 1000)
     assert 1001 == await queue.value(add, 0, None)
