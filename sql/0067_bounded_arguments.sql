@@ -36,13 +36,12 @@ ALTER TABLE @schema@.queue_message_stats_window
         CHECK (@schema@.queue_message_check_size('routing_key', octet_length(routing_key), 255)) NOT VALID,
     ADD CONSTRAINT queue_message_stats_window_start_check CHECK (@schema@.queue_message_check_time('start', start)) NOT VALID;
 
--- As before, but a look of no time is refused, and of what is damaged as much is kept as a person reads.
+-- As before, but of what is damaged as much is kept as a person reads.
 CREATE OR REPLACE FUNCTION @schema@.queue_message_export_seen(lake text, epoch bigint, version bigint, began timestamptz, partitions text[], rows bigint[],
     damage text[]) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 BEGIN
-    PERFORM @schema@.queue_message_check_time('began', began);
     damage := ARRAY(SELECT @schema@.queue_message_cut(d.words, 4000) FROM unnest(damage) WITH ORDINALITY AS d (words, place) ORDER BY d.place);
     -- Locks the row, so that looks and commits come one after the other. A look of the future is none: the clock was set back since.
     UPDATE @schema@.queue_message_export_position p SET seen_at = began, looked_at = began, version = version, problem = NULL
