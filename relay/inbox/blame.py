@@ -18,34 +18,35 @@ class Blame:
     """Judges the failed attempts of one write.
 
     Args:
-        inbox: is asked whether it takes another message, where a write went unanswered.
-        alone: the write has one delivery.
+        inbox: is asked whether it takes another message, where a write went unanswered or waited for a lock.
+        rejects: a delivery that is to blame is rejected; for that a single failure does not suffice, where the cause may lie outside.
 
     """
 
-    def __init__(self, inbox: InboxStore, *, alone: bool) -> None:
+    def __init__(self, inbox: InboxStore, *, rejects: bool) -> None:
         self._inbox = inbox
-        self._alone = alone
+        self._rejects = rejects
+        self._refusals = 0
         self._silences = 0
 
-    async def is_theirs(self, error: StoreError, attempt: int) -> bool:
-        """Whether the deliveries are to blame: without them, or in smaller parts, others get through.
-
-        Args:
-            error: of this attempt.
-            attempt: how many failed before.
-        """
-        if not error.unanswered:
-            return error.row_is_guilty or (error.refused and (not self._alone or attempt >= REFUSALS))
-        # A server that is slow or away takes no other message either, and is waited for.
-        if not await self._inbox.takes_others():
+    async def is_theirs(self, error: StoreError) -> bool:
+        """Whether the deliveries are to blame for this failure: without them, or in smaller parts, others get through."""
+        if error.row_is_guilty:
+            return True
+        if error.refused:
+            self._refusals += 1
+            return not self._rejects or self._refusals > REFUSALS
+        # A server that is slow, locked or away takes no other message either, and is waited for.
+        if not (error.unanswered or error.in_passing) or not await self._inbox.takes_others():
             return False
-        self._silences += 1
-        return not self._alone or self._silences >= SILENCES
+        self._silences += error.unanswered
+        return error.in_passing or not self._rejects or self._silences >= SILENCES
 
 
-def problem_of(error: StoreError) -> Problem:
-    """Why a delivery is rejected that is to blame for this error."""
+def problem_of(error: StoreError) -> Problem | None:
+    """Why a delivery is rejected that is to blame for this error; None for one that waits for another session."""
+    if error.in_passing:
+        return None
     if not error.unanswered:
         return Problem("row_refused", str(error))
     return Problem(

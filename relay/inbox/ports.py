@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from relay.inbox.delivery import Delivery, Problem
 
 
-@dataclass(slots=True)
-class DeliveryBatch:
-    """Deliveries that are written together, and the tags that acknowledge them."""
+class Taken(NamedTuple):
+    """A delivery that was taken from its queue, and what acknowledges it."""
 
-    deliveries: list[Delivery]
-    tags: dict[Any, int]
-    """The last delivery tag of each channel."""
+    delivery: Delivery
+    channel: Any
+    tag: int
+    """Of the delivery on its channel; later deliveries have larger ones."""
 
 
 class DeliverySource(Protocol):
     """Source of an inbox's messages."""
 
-    async def take(self, max_deliveries: int, max_bytes: int) -> DeliveryBatch:
+    async def take(self, max_deliveries: int, max_bytes: int) -> list[Taken]:
         """Wait for deliveries; return at most this number of them, and about this many bytes."""
 
-    def acknowledge(self, batch: DeliveryBatch) -> None:
-        """Acknowledge these deliveries."""
+    def acknowledge(self, taken: Sequence[Taken]) -> None:
+        """Acknowledge these deliveries, in the order in which they were taken, and no other."""
 
-    def is_lost(self, batch: DeliveryBatch) -> bool:
-        """Whether the broker will redeliver the whole batch."""
+    def is_lost(self, taken: Sequence[Taken]) -> bool:
+        """Whether the broker will redeliver all of them."""
 
     def pause(self) -> None:
         """Stop consuming."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
@@ -16,18 +17,36 @@ from relay.errors import StoreError
 from relay.events.inbox import BatchReceived, DeliveryRejected, ReceiveFailed
 from relay.inbox.backpressure import InboxBackpressure
 from relay.inbox.blame import Blame, problem_of
-from relay.inbox.delivery import Delivery, Problem
-from relay.inbox.ports import DeliveryBatch, DeliverySource, InboxStore
+from relay.inbox.delivery import Problem
+from relay.inbox.ports import DeliverySource, InboxStore, Taken
 
 LONGEST_PAUSE = 5.0
-"""Seconds at most between two attempts while the database is unavailable."""
+"""Seconds at most between two attempts while the database is unavailable, and between two rounds of deliveries that are held up."""
+WASTED_SECONDS = 0.5
+"""Seconds after which a round of deliveries that are held up ends, as far as they went to those that still are."""
+REST = 10
+"""Rest after a round, as a multiple of those seconds: what comes in meanwhile has the rest of the time."""
 
 
 class Received(NamedTuple):
-    """How many deliveries were new, and how many were rejected."""
+    """How many deliveries were new, how many were rejected, and which are neither written nor rejected."""
 
     new: int
     rejected: int
+    left: list[Taken]
+
+    def plus(self, other: Received) -> Received:
+        """The sum of both."""
+        return Received(self.new + other.new, self.rejected + other.rejected, self.left + other.left)
+
+
+class Held(NamedTuple):
+    """A delivery that waits, unacknowledged, for something of others, such as an open transaction that has marked it."""
+
+    taken: Taken
+    blame: Blame
+    """Remembers what became of it before."""
+    error: StoreError
 
 
 class Receiver:
@@ -64,6 +83,10 @@ class Receiver:
         self._clock = clock
         self._stopping = asyncio.Event()
         self._database_error: str | None = None
+        self._held: deque[Held] = deque()
+        self._rounds = 0
+        """Rounds since something began to be held up."""
+        self._round_at = 0.0
         self._backpressure = InboxBackpressure(source=source, inbox=inbox, limit=limit, emit=emit)
 
     @property
@@ -78,8 +101,10 @@ class Receiver:
         async with asyncio.TaskGroup() as tasks:
             watch = tasks.create_task(self._backpressure.watch())
             while not self._stopping.is_set():
-                if batch := await self._next():
-                    await self._receive(batch)
+                if taken := await self._next():
+                    await self._receive(taken)
+                if self._held and self._clock() >= self._round_at:
+                    await self._try_held()
             watch.cancel()
 
     def stop(self) -> None:
@@ -87,75 +112,98 @@ class Receiver:
         self._backpressure.end()
         self._stopping.set()
 
-    async def _next(self) -> DeliveryBatch | None:
+    async def _next(self) -> list[Taken] | None:
+        """What is taken next; None at the stop, and when it is time to try what is held up."""
         taking = asyncio.ensure_future(self._source.take(self._batch_size, self._batch_bytes))
-        await unless(self._stopping, _ended(taking))
+        patience = max(0.0, self._round_at - self._clock()) if self._held else None
+        await unless(self._stopping, _ended(taking, patience))
         if not taking.done():
             taking.cancel()
             return None
         return taking.result()
 
-    async def _receive(self, batch: DeliveryBatch) -> None:
+    async def _receive(self, taken: Sequence[Taken], blame: Blame | None = None) -> None:
         began = self._clock()
-        received = await self._write(batch, batch.deliveries)
+        received = await self._write(taken, blame)
         self._database_error = None
-        if received is None:
-            return
-        self._source.acknowledge(batch)
-        known = len(batch.deliveries) - received.new - received.rejected
-        self._emit(BatchReceived(received.new, known, received.rejected, self._clock() - began))
-        await self._backpressure.wrote(received.new)
+        left = {id(each) for each in received.left}
+        done = [each for each in taken if id(each) not in left] if left else taken
+        if done:
+            self._source.acknowledge(done)
+            known = len(done) - received.new - received.rejected
+            self._emit(BatchReceived(received.new, known, received.rejected, self._clock() - began))
+            await self._backpressure.wrote(received.new)
 
-    async def _write(self, batch: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
-        """Write until it succeeds; None if the broker will redeliver the whole batch."""
-        bad = [(each, each.problem) for each in deliveries if each.problem]
-        good = [each for each in deliveries if not each.problem] if bad else deliveries
-        received = await self._persist(batch, good) if good else Received(0, 0)
+    async def _try_held(self) -> None:
+        """Try once what is held up: what is free is written, whatever time it takes; the rest delays what comes by a tenth at most."""
+        wasted = 0.0
+        for _ in range(len(self._held)):
+            began, held = self._clock(), self._held.popleft()
+            before = len(self._held)
+            await self._receive([held.taken], held.blame)
+            if len(self._held) > before:
+                wasted += self._clock() - began
+            if wasted > WASTED_SECONDS or self._stopping.is_set():
+                break
+        self._rounds = self._rounds + 1 if self._held else 0
+        self._round_at = self._clock() + max(pause(self._rounds, longest=LONGEST_PAUSE), REST * wasted)
+        if self._held:
+            self._emit(ReceiveFailed(len(self._held), str(self._held[-1].error), self._rounds))
+
+    async def _write(self, taken: Sequence[Taken], blame: Blame | None) -> Received:
+        bad = [(each, each.delivery.problem) for each in taken if each.delivery.problem]
+        good = [each for each in taken if not each.delivery.problem] if bad else taken
+        received = await self._persist(good, blame) if good else Received(0, 0, [])
         for each, problem in bad:
-            received = received and await self._reject(received, batch, each, problem)
+            received = received.plus(await self._reject(each, problem, Blame(self._inbox, rejects=False)))
         return received
 
-    async def _persist(self, batch: DeliveryBatch, deliveries: Sequence[Delivery]) -> Received | None:
-        """Write deliveries. Divide what is refused or goes unanswered until the delivery that is to blame is alone, and reject that one."""
-        alone = len(deliveries) == 1
+    async def _persist(self, taken: Sequence[Taken], blame: Blame | None = None) -> Received:
+        """Write deliveries. Divide what others get through without, until what is to blame is alone, and reject or hold that one."""
+        alone = len(taken) == 1
+        blame = blame or Blame(self._inbox, rejects=alone)
         try:
-            new = await self._retry(batch, deliveries, lambda: self._inbox.write(deliveries), Blame(self._inbox, alone=alone))
+            new = await self._retry(taken, lambda: self._inbox.write([each.delivery for each in taken]), blame)
         except StoreError as error:
             if not alone:
-                # Half by half would wait for no answer nine times, where the batch has 500.
-                return await self._write_parts(batch, deliveries, 1 if error.unanswered else len(deliveries) // 2)
-            return await self._reject(Received(0, 0), batch, deliveries[0], problem_of(error))
-        return None if new is None else Received(new, 0)
+                # Half by half would wait for no answer, or for a lock, nine times, where the batch has 500.
+                return await self._write_parts(taken, 1 if error.unanswered or error.in_passing else len(taken) // 2)
+            problem = problem_of(error)
+            return await self._reject(taken[0], problem, blame) if problem else self._hold(taken[0], blame, error)
+        return Received(0, 0, [*taken]) if new is None else Received(new, 0, [])
 
-    async def _write_parts(self, batch: DeliveryBatch, deliveries: Sequence[Delivery], size: int) -> Received | None:
-        received = Received(0, 0)
-        for start in range(0, len(deliveries), size):
-            written = await self._persist(batch, deliveries[start : start + size])
-            if written is None:
-                return None
-            received = Received(received.new + written.new, received.rejected + written.rejected)
+    async def _write_parts(self, taken: Sequence[Taken], size: int) -> Received:
+        received = Received(0, 0, [])
+        for start in range(0, len(taken), size):
+            received = received.plus(await self._persist(taken[start : start + size]))
         return received
 
-    async def _reject(self, received: Received, batch: DeliveryBatch, one: Delivery, problem: Problem) -> Received | None:
-        """Archive one delivery as rejected, and count it."""
-        new = await self._retry(batch, [one], lambda: self._inbox.reject(one, problem), None)
+    async def _reject(self, one: Taken, problem: Problem, blame: Blame) -> Received:
+        """Archive one delivery as rejected, and count it; hold one that the archive does not take either, while it takes others."""
+        try:
+            new = await self._retry([one], lambda: self._inbox.reject(one.delivery, problem), Blame(self._inbox, rejects=False))
+        except StoreError as error:
+            return self._hold(one, blame, error)
         if new:
-            self._emit(DeliveryRejected(one.queue, problem.code, problem.sentence))
-        return None if new is None else Received(received.new, received.rejected + new)
+            self._emit(DeliveryRejected(one.delivery.queue, problem.code, problem.sentence))
+        return Received(0, 0, [one]) if new is None else Received(0, new, [])
 
-    async def _retry(
-        self, batch: DeliveryBatch, deliveries: Sequence[Delivery], write: Callable[[], Awaitable[int]], blame: Blame | None
-    ) -> int | None:
-        """Try until it is written; raise what the deliveries are to blame for; None if the broker will redeliver the whole batch."""
+    def _hold(self, one: Taken, blame: Blame, error: StoreError) -> Received:
+        """Neither acknowledge nor reject it: it is tried again beside what comes."""
+        self._held.append(Held(one, blame, error))
+        return Received(0, 0, [one])
+
+    async def _retry(self, taken: Sequence[Taken], write: Callable[[], Awaitable[int]], blame: Blame) -> int | None:
+        """Try until it is written; raise what the deliveries are to blame for; None if the broker will redeliver all of them."""
         attempt = 0
-        while not (self._source.is_lost(batch) or (attempt and self._stopping.is_set())):
+        while not (self._source.is_lost(taken) or (attempt and self._stopping.is_set())):
             try:
                 return await write()
             except StoreError as error:
-                theirs = blame is not None and await blame.is_theirs(error, attempt)
+                theirs = await blame.is_theirs(error)
                 attempt += 1
                 if not theirs or error.unanswered:
-                    self._report(len(deliveries), error, attempt)
+                    self._report(len(taken), error, attempt)
                 if theirs:
                     raise
                 await unless(self._stopping, asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE)))
@@ -166,5 +214,5 @@ class Receiver:
         self._emit(ReceiveFailed(messages, str(error), attempt))
 
 
-async def _ended(future: asyncio.Future[DeliveryBatch]) -> None:
-    await asyncio.wait((future,))
+async def _ended(taking: asyncio.Future[list[Taken]], seconds: float | None) -> None:
+    await asyncio.wait((taking,), timeout=seconds)

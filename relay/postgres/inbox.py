@@ -15,6 +15,9 @@ from relay.queries.statements import Statements
 ANSWER = 30.0
 """Seconds that a statement may take: a batch is small, and a server that hangs must be noticed."""
 
+PATIENCE, BRIEF = "1s", "100ms"
+"""How long a write waits for a lock of another session; and of one delivery, which is tried again beside others where it gets none."""
+
 
 class Inbox:
     """Writes into the inbox of one schema; see `relay.inbox.ports.InboxStore`."""
@@ -57,6 +60,7 @@ class Inbox:
             "contents": [each.content for each in deliveries],
             "bodies": [None if each.content is not None else each.payload for each in deliveries],
             "options": [each.options for each in deliveries],
+            "patience": PATIENCE if len(deliveries) > 1 else BRIEF,
         }
         self._check_direction()
         # Of several queues each is known by a name of its own: they are halved until there is one.
@@ -69,6 +73,7 @@ class Inbox:
         names = {
             "queue": delivery.queue, "message_id": delivery.message_id, "exchange": delivery.exchange,
             "routing_key": delivery.routing_key, "code": problem.code, "sentence": problem.sentence, "handled_by": self._name,
+            "patience": BRIEF,
         }  # fmt: skip
         self._check_direction()
         [(new,)] = await self._session.fetch(self._statements["reject_delivery"], {**names, "payload": delivery.payload}, escaped=names)

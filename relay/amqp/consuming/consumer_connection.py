@@ -19,7 +19,7 @@ from relay.amqp.consuming.queue_consumer import QueueConsumer
 from relay.amqp.consuming.shared_channels import SharedChannels
 from relay.amqp.supervisor import Supervisor
 from relay.inbox.delivery import Delivery, delivery, unreadable
-from relay.inbox.ports import DeliveryBatch
+from relay.inbox.ports import Taken
 from relay.net.secret_url import Secret
 
 
@@ -77,7 +77,7 @@ class ConsumerConnection:
         self._channels = SharedChannels(0)
         self._arrived = asyncio.Event()
         self._paused = False
-        self._waiting: deque[tuple[Delivery, ConsumerChannel, int]] = deque()
+        self._waiting: deque[Taken] = deque()
         self._consumers: list[QueueConsumer] = []
         self._consuming: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -104,28 +104,30 @@ class ConsumerConnection:
             with suppress(asyncio.CancelledError):
                 await task
 
-    async def take(self, most: int, most_bytes: int) -> DeliveryBatch:
+    async def take(self, most: int, most_bytes: int) -> list[Taken]:
         """Wait for deliveries; return what is here, at most so many and about so many bytes."""
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
-        handful, size = DeliveryBatch([], {}), 0
-        while self._waiting and len(handful.deliveries) < most and size < most_bytes:
-            taken, channel, tag = self._waiting.popleft()
-            handful.deliveries.append(taken)
-            handful.tags[channel] = tag
-            size += taken.size
+        handful: list[Taken] = []
+        size = 0
+        while self._waiting and len(handful) < most and size < most_bytes:
+            one = self._waiting.popleft()
+            handful.append(one)
+            size += one.delivery.size
         return handful
 
-    def acknowledge(self, handful: DeliveryBatch) -> None:
+    def acknowledge(self, taken: Sequence[Taken]) -> None:
         """Tell the broker that these are safe; what it does not hear any more comes again, and is known then."""
-        for channel, tag in handful.tags.items():
-            # Deliveries of a channel are taken in order, so all up to the last one are in this handful or in an earlier one.
-            channel.consumer.acknowledge(channel.epoch, tag)
+        tags: dict[ConsumerChannel, list[int]] = {}
+        for each in taken:
+            tags.setdefault(each.channel, []).append(each.tag)
+        for channel, its in tags.items():
+            channel.consumer.acknowledge(channel.epoch, its)
 
-    def is_lost(self, handful: DeliveryBatch) -> bool:
+    def is_lost(self, taken: Sequence[Taken]) -> bool:
         """Every delivery of it will come again, since the channels that it came on are closed."""
-        return all(channel.is_lost for channel in handful.tags)
+        return all(each.channel.is_lost for each in taken)
 
     def pause(self) -> None:
         """Take no more from the queues; what is here already can still be taken and acknowledged."""
@@ -183,13 +185,13 @@ class ConsumerConnection:
 
     def _drop(self) -> None:
         """Forget what was not taken of channels that gave it back."""
-        kept = [each for each in self._waiting if not each[1].is_lost]
+        kept = [each for each in self._waiting if not each.channel.is_lost]
         self._waiting.clear()
         self._waiting.extend(kept)
 
     def _taken(self, consumer: QueueConsumer, message: RawDelivery) -> int:
         taken = self._read(consumer.queue, message)
-        self._waiting.append((taken, ConsumerChannel(consumer, consumer.epoch), message.tag))
+        self._waiting.append(Taken(taken, ConsumerChannel(consumer, consumer.epoch), message.tag))
         self._arrived.set()
         return taken.size
 

@@ -125,9 +125,9 @@ def cancel(channel: int) -> bytes:
     return method(channel, b"\x00\x3c\x00\x1e" + _CONSUMER + b"\x00")
 
 
-def acknowledge(channel: int, tag: int) -> bytes:
-    """`basic.ack` of all up to the tag."""
-    return method(channel, b"\x00\x3c\x00\x50" + tag.to_bytes(8, "big") + b"\x01")
+def acknowledge(channel: int, tag: int, *, up_to: bool) -> bytes:
+    """`basic.ack` of the tag alone, or of all up to it."""
+    return method(channel, b"\x00\x3c\x00\x50" + tag.to_bytes(8, "big") + bytes((up_to,)))
 
 
 _CONSUMER: Final = short_string("relay")

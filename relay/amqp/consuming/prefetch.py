@@ -6,7 +6,7 @@ twice as many of the largest that came would fit.
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
 
 
 class PrefetchWindow:
@@ -20,7 +20,8 @@ class PrefetchWindow:
     def __init__(self, *, most: int, most_bytes: int) -> None:
         self._most = most
         self._most_bytes = most_bytes
-        self._sizes: deque[tuple[int, int]] = deque()
+        self._sizes: dict[int, int] = {}
+        """Of what is here, by tag, in the order in which it came."""
         self._seen = self._largest = 0
         self.prefetch = most
         """Messages that the broker may send."""
@@ -29,7 +30,7 @@ class PrefetchWindow:
 
     def take(self, tag: int, size: int) -> bool:
         """One has come; whether more is here than may be, of more than one message: then fewer may come from now on."""
-        self._sizes.append((tag, size))
+        self._sizes[tag] = size
         self.bytes += size
         self._seen += 1
         self._largest = max(self._largest, size)
@@ -43,10 +44,15 @@ class PrefetchWindow:
         """How many are here."""
         return len(self._sizes)
 
-    def settle(self, tag: int) -> None:
-        """All up to the tag are acknowledged."""
-        while self._sizes and self._sizes[0][0] <= tag:
-            self.bytes -= self._sizes.popleft()[1]
+    @property
+    def first(self) -> int | None:
+        """The tag of the oldest that is here."""
+        return next(iter(self._sizes), None)
+
+    def settle(self, tags: Iterable[int]) -> None:
+        """These are acknowledged."""
+        for tag in tags:
+            self.bytes -= self._sizes.pop(tag)
         # A consumer that follows another on its channel does not count what that one brought.
         if not self._sizes and self._seen >= self.prefetch:
             if 2 * self.prefetch * self._largest <= self._most_bytes:

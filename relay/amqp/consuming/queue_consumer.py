@@ -7,7 +7,8 @@ comes again and no delivery is counted twice; then the next queue consumes on th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from bisect import bisect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -148,11 +149,18 @@ class QueueConsumer:
         self._turn.leaving = True
         self._cancel()
 
-    def acknowledge(self, epoch: int, tag: int) -> None:
-        """Tell the broker that all up to the tag are safe; what it does not hear any more comes again."""
+    def acknowledge(self, epoch: int, tags: Sequence[int]) -> None:
+        """Tell the broker that these are safe, lowest first; what it does not hear any more comes again."""
         if epoch == self.epoch:
-            self._write(deliveries.acknowledge(self._turn.channel.number, tag))
-            self._window.settle(tag)
+            self._window.settle(tags)
+            # One frame says it of all up to a tag, as far as nothing is in between that is still to be written.
+            first = self._window.first
+            together = len(tags) if first is None else bisect(tags, first)
+            number = self._turn.channel.number
+            if together:
+                self._write(deliveries.acknowledge(number, tags[together - 1], up_to=True))
+            for tag in tags[together:]:
+                self._write(deliveries.acknowledge(number, tag, up_to=False))
             self._adapt()
             self._leave_if_done()
 

@@ -2,11 +2,13 @@
 -- of their keys, so that two receivers that bring the same ones never wait for each other.
 -- What may be long is sent in binary: in an array as text each quote would be escaped, and be an object of its own meanwhile.
 -- Acknowledged after the COMMIT: it must have reached the disk, whatever the database, the role or a pooler has set.
+-- A mark of a transaction that is still open is waited for as long as `patience` says, behind a pooler, too.
 WITH durable AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'on', true)
 ), delivery AS MATERIALIZED (
-    SELECT DISTINCT ON (queue, message_id) *
-    FROM unnest(%(queues)s::text[], %(message_ids)s::text[], %(exchanges)s::text[], %(routing_keys)s::text[], %(contents)b::text[],
+    SELECT DISTINCT ON (queue, message_id) delivery.*
+    FROM set_config('lock_timeout', %(patience)s, true),
+        unnest(%(queues)s::text[], %(message_ids)s::text[], %(exchanges)s::text[], %(routing_keys)s::text[], %(contents)b::text[],
         %(bodies)b::bytea[], %(options)b::text[]) WITH ORDINALITY
         AS delivery (queue, message_id, exchange, routing_key, content, body, options, place)
     ORDER BY queue, message_id, place

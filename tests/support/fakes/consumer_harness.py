@@ -38,7 +38,8 @@ class Socket:
             payload, data = data[7 : 7 + size], data[8 + size :]
             name = NAMES[int.from_bytes(payload[:2], "big"), int.from_bytes(payload[2:4], "big")]
             number = {"qos": payload[8:10], "ack": payload[4:12]}.get(name, b"")
-            self.written.append((name, channel, int.from_bytes(number, "big")))
+            alone = " one" if name == "ack" and not payload[12] else ""
+            self.written.append((name + alone, channel, int.from_bytes(number, "big")))
 
     def flush(self) -> list[tuple[str, int, int]]:
         """What was written since."""

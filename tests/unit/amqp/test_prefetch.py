@@ -10,7 +10,7 @@ def test_as_many_come_as_the_setting_says_while_they_fit() -> None:
     window = PrefetchWindow(most=1000, most_bytes=1000)
     assert [False] * 4 == [window.take(tag, 250) for tag in range(1, 5)]
     assert (1000, 1000) == (window.prefetch, window.bytes)
-    window.settle(3)
+    window.settle([1, 2, 3])
     assert 250 == window.bytes
 
 
@@ -38,7 +38,7 @@ def test_the_number_doubles_when_nothing_is_here_and_twice_as_many_would_fit() -
     told = []
     for tag in range(1, 40):
         window.take(tag, 100 if tag > 3 else 900)
-        window.settle(tag)
+        window.settle([tag])
         told.append(window.prefetch)
     assert [1, 2, 4, 8] == sorted(set(told))[:4]
     assert [1, 1, 1, 2] == told[:4]
@@ -48,7 +48,7 @@ def test_the_number_doubles_when_nothing_is_here_and_twice_as_many_would_fit() -
     held.prefetch = 1
     held.take(1, 1)
     held.take(2, 1)
-    held.settle(1)
+    held.settle([1])
     assert 1 == held.prefetch
-    held.settle(2)
+    held.settle([2])
     assert 2 == held.prefetch

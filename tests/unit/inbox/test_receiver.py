@@ -14,7 +14,7 @@ from relay.events.inbox import BatchReceived, InboxFull, InboxOpen, ReceiveFaile
 from relay.inbox import receiver
 from relay.inbox.blame import SILENCES
 from relay.inbox.delivery import Delivery, Problem
-from relay.inbox.ports import DeliveryBatch
+from relay.inbox.ports import Taken
 from relay.inbox.receiver import Receiver
 
 AWAY = StoreError("PostgreSQL does not answer.")
@@ -48,22 +48,23 @@ class Rig:
         """Note it."""
         self.events.append(event)
 
-    async def take(self, most: int, most_bytes: int) -> DeliveryBatch:
-        """The next ones; after the last the receiver is stopped."""
+    async def take(self, most: int, most_bytes: int) -> list[Taken]:
+        """The next ones; after the last the receiver is stopped, unless something is held up."""
         assert most_bytes
         taken, self.left = self.left[:most], self.left[most:]
         if not taken:
-            self.receiver.stop()
+            if not self.receiver._held:
+                self.receiver.stop()
             await asyncio.get_running_loop().create_future()
-        return DeliveryBatch(taken, {"channel": 7})
+        return [Taken(each, "channel", tag) for tag, each in enumerate(taken)]
 
-    def acknowledge(self, handful: DeliveryBatch) -> None:
+    def acknowledge(self, taken: Sequence[Taken]) -> None:
         """Note it."""
-        self.happened.append(("ack", [each.message_id for each in handful.deliveries]))
+        self.happened.append(("ack", [each.delivery.message_id for each in taken]))
 
-    def is_lost(self, handful: DeliveryBatch) -> bool:
+    def is_lost(self, taken: Sequence[Taken]) -> bool:
         """As the test has it."""
-        assert handful.deliveries
+        assert taken
         return self.lost
 
     def pause(self) -> None:
@@ -180,6 +181,24 @@ async def test_other_troubles_between_silences_neither_count_nor_start_anew() ->
     rig = Rig("a", troubles=[SILENT, HELD, SILENT, AWAY, SILENT])
     await asyncio.wait_for(rig.receiver.run(), 10)
     assert [("reject", "a", "write_unanswered"), ("ack", ["a"])] == rig.happened
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_waits_for_a_lock_leaves_the_line_and_comes_in_later() -> None:
+    """Its neighbours are written and acknowledged in their order meanwhile; it is neither acknowledged nor rejected before it is written."""
+    rig = Rig(*"abcd", troubles=[HELD, HELD])
+    await asyncio.wait_for(rig.receiver.run(), 10)
+    writes = [("write", [name]) for name in "bcd"]
+    assert [*writes, ("ack", [*"bcd"]), ("write", ["a"]), ("ack", ["a"])] == rig.happened
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_lock_that_everything_waits_for_divides_nothing() -> None:
+    """As that of a migration: the deliveries stay together, in their order."""
+    rig = Rig(*"abcd", troubles=[HELD] * 5)
+    rig.well = False
+    await asyncio.wait_for(rig.receiver.run(), 10)
+    assert [("write", [*"abcd"]), ("ack", [*"abcd"])] == rig.happened
 
 
 async def test_what_the_broker_brings_again_is_not_written_over_and_over() -> None:
