@@ -185,7 +185,7 @@ async def test_other_troubles_between_silences_neither_count_nor_start_anew() ->
 
 @pytest.mark.usefixtures("quick")
 async def test_what_waits_for_a_lock_leaves_the_line_and_comes_in_later() -> None:
-    """Its neighbours are written and acknowledged in their order meanwhile; it is neither acknowledged nor rejected before it is written."""
+    """Its neighbours are written and acknowledged in their order meanwhile; it is not rejected, and acknowledged once it is written."""
     rig = Rig(*"abcd", troubles=[HELD, HELD])
     await asyncio.wait_for(rig.receiver.run(), 10)
     writes = [("write", [name]) for name in "bcd"]
