@@ -30,12 +30,15 @@ class StoreError(RelayError):
         no_partition: bool = False,
         unanswered: bool = False,
         refused: bool = False,
+        broken_trigger: bool = False,
     ) -> None:
         super().__init__(message)
         self.row_is_guilty = row_is_guilty
         """A value of one of the rows was refused (SQLSTATE class 22 or 23), so the others may pass without it."""
         self.refused = refused
         """The statement itself failed, on a connection that is well and with the rights that it needs: trying it again may not help."""
+        self.broken_trigger = broken_trigger
+        """A trigger of the application's names what is not there or lacks a right: once it is mended the same statement may pass."""
         self.in_passing = in_passing
         """A lock of somebody else, a deadlock or a serialization failure: the connection is well, the same statement may pass now."""
         self.unprintable = unprintable

@@ -31,7 +31,7 @@ class Blame:
 
     async def is_theirs(self, error: StoreError) -> bool:
         """Whether the deliveries are to blame for this failure: without them, or in smaller parts, others get through."""
-        if error.row_is_guilty:
+        if error.row_is_guilty or error.broken_trigger:
             return True
         if error.refused:
             self._refusals += 1
@@ -44,8 +44,8 @@ class Blame:
 
 
 def problem_of(error: StoreError) -> Problem | None:
-    """Why a delivery is rejected that is to blame for this error; None for one that waits for another session."""
-    if error.in_passing:
+    """Why a delivery is rejected that is to blame for this error; None for one that waits for a lock, or for a trigger's repair."""
+    if error.in_passing or error.broken_trigger:
         return None
     if not error.unanswered:
         return Problem("row_refused", str(error))

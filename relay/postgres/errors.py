@@ -25,7 +25,13 @@ UNREADABLE = (
 _NO_PATH = (
     "A trigger of yours names something without its schema: write the schema, or run ALTER FUNCTION … SET search_path for its function"
 )
-_UNKNOWN_NAMES = (psycopg.errors.UndefinedTable, psycopg.errors.UndefinedFunction, psycopg.errors.UndefinedObject)
+_BROKEN = "A trigger of yours fails: correct its function, or GRANT to the login what it needs"
+_UNKNOWN_NAMES = ("42P01", "42883", "42704")
+"""SQLSTATEs of a table, a function or an object that is not there."""
+RIGHTS_AND_NAMES = ("28", "42")
+"""Classes of SQLSTATE that say that a session lacks its rights or its schema, unless a trigger of the application's raised them."""
+_LINE = 500
+"""Characters that are read of each line of a context, which may quote a whole payload."""
 _CONNECTING = (
     (
         r"cannot allocate memory|out of memory",
@@ -94,12 +100,26 @@ def untranslatable(error: psycopg.Error) -> str | None:
     return UNWRITABLE if written else UNREADABLE
 
 
-def named_without_schema(error: psycopg.Error) -> str | None:
-    """What to do about a trigger of the application's that counts on a search path; the context names its function, in any language."""
-    if not isinstance(error, _UNKNOWN_NAMES):
+def broken_trigger(error: psycopg.Error) -> str | None:
+    """What to do about a trigger of the application's that does not work; the context names its function, in any language."""
+    state = error.sqlstate or ""
+    return broken(state) if state.startswith(RIGHTS_AND_NAMES) and _is_in_a_trigger(error.diag.context or "") else None
+
+
+def broken(sqlstate: str) -> str | None:
+    """The same, where a trigger is known to have raised it; None for a SQLSTATE that needs no advice."""
+    if not sqlstate.startswith(RIGHTS_AND_NAMES):
         return None
-    called = re.findall(r"PL/pgSQL.*?([^\s.]+)\(\)", error.diag.context or "")
-    return _NO_PATH if any("queue_message" not in name for name in called) else None
+    return _NO_PATH if sqlstate in _UNKNOWN_NAMES else _BROKEN
+
+
+def _is_in_a_trigger(context: str) -> bool:
+    """Whether it names a function that is not ours: of triggers' form, or in a language that ours are not written in."""
+    for line in context.splitlines():
+        called = re.search(r"PL/pgSQL.*?((?a:[\w$]+))\"?\(\)", line[:_LINE])
+        if (called and not called[1].startswith("queue_message")) or re.search(r"PL/(?!pgSQL)\w", line[:_LINE]):
+            return True
+    return False
 
 
 def _condition(sqlstate: str) -> str:

@@ -13,7 +13,7 @@ from psycopg import errors, sql
 from psycopg.rows import DictRow, dict_row
 
 from relay.errors import RelayError, StoreError
-from relay.postgres.errors import named_without_schema, no_connection, reason, untranslatable
+from relay.postgres.errors import broken_trigger, no_connection, reason, untranslatable
 from relay.postgres.legible_rows import UNREADABLE_LETTERS, AnyTimeLoader, legible_rows
 from relay.postgres.session_settings import ENCODING, pin, unreadable
 from relay.queries.statements import Statements, text
@@ -184,9 +184,7 @@ def _translation(error: psycopg.Error, needs: str) -> RelayError:
     if isinstance(error, errors.InsufficientPrivilege):
         return RefusedError(f"{needs} ({words}).")
     advice = (
-        untranslatable(error)
-        or named_without_schema(error)
-        or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
+        untranslatable(error) or broken_trigger(error) or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
     )
     if advice:
         return _refused(error)(f"{advice} ({words}).")

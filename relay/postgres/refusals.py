@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from relay.events import MessageRefused, Sink
 from relay.message import Position
-from relay.postgres.errors import veiled
+from relay.postgres.errors import broken, veiled
 
 TOLD_AGAIN = 60.0
 """Seconds after which a message that is still refused is told of again; it is tried every few seconds."""
@@ -29,6 +29,14 @@ class Refusal(NamedTuple):
     state: str
     """The SQLSTATE; empty where a trigger skipped the row."""
     words: str | None
+
+    @property
+    def sentence(self) -> str:
+        """Why, without the values of rows."""
+        if not self.state:
+            return SKIPPED
+        words, advice = veiled(self.words or "", self.state), broken(self.state)
+        return f"{advice} ({words})." if advice else words
 
 
 class Refusals:
@@ -58,5 +66,5 @@ class Refusals:
             self._told.popitem(last=False)
         if refused.id in self._told or len(self._told) >= MAX_TOLD:
             return
-        self._emit(MessageRefused(refused.id, refused.exchange, veiled(refused.words or "", refused.state) if refused.state else SKIPPED))
+        self._emit(MessageRefused(refused.id, refused.exchange, refused.sentence))
         self._told[refused.id] = now

@@ -13,7 +13,7 @@ from psycopg import errors
 from relay.errors import NewConnectionError, StoreError
 from relay.net.secret_url import Conninfo, current
 from relay.net.transport_security import postgres_risk
-from relay.postgres.errors import named_without_schema, no_connection, read_only, reason, untranslatable
+from relay.postgres.errors import RIGHTS_AND_NAMES, broken_trigger, no_connection, read_only, reason, untranslatable
 from relay.postgres.session_settings import DEFAULTS, ENCODING, OWN, PIN_PATH, PINNED, path_of, unreadable
 from relay.postgres.timeouts import CHORE, HEARING, Connection, answered
 from relay.queries.statements import text
@@ -67,8 +67,8 @@ REASONS = ("details", "errors")
 """Parameters that say why something failed, perhaps with letters that the database's encoding lacks."""
 A_ROWS_OWN = {"22", "23", "P0"}
 """Classes of SQLSTATE that one row of many may be to blame for: its values, a constraint, a trigger that raises."""
-WAITS_HELP = {"08", "25", "28", "40", "42", "53", "55", "57", "58"}
-"""Classes of SQLSTATE that are not a statement's own fault: connection, transaction, rights, resources, locks, operators, the system."""
+WAITS_HELP = {"08", "25", "40", "53", "55", "57", "58", *RIGHTS_AND_NAMES}
+"""Classes of SQLSTATE that are not a statement's own fault: connection, transaction, resources, locks, operators, the system, rights."""
 NOT_THIS_SERVER = ("25006", "57P", "08")
 """SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
 
@@ -276,8 +276,9 @@ def _in_ascii(value: object) -> object:
 def _store_error(error: psycopg.Error) -> StoreError:
     """Translate a driver's error to one sentence, without the values of rows that DETAIL may hold."""
     primary = reason(error)
-    advice = named_without_schema(error) or next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
-    if advice:
+    if advice := broken_trigger(error):
+        return StoreError(f"{advice} ({primary}).", refused=True, broken_trigger=True)
+    if advice := next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None):
         return StoreError(f"{advice} ({primary}).")
     if error.sqlstate is None:
         return StoreError(no_connection(error))

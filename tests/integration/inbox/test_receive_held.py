@@ -113,6 +113,22 @@ async def test_what_the_dead_side_does_not_take_either_holds_up_nothing(inbox: I
     assert [("content_invalid",)] == await inbox_queue.sql("SELECT error_code FROM queue_message_dead")
 
 
+async def test_a_broken_trigger_holds_up_its_own_deliveries(inbox: Inbox, inbox_queue: Queue) -> None:
+    """It says nothing about the messages: they are not rejected, and come in once it is mended."""
+    await inbox_queue.sql("CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM FROM nowhere; RETURN NEW; END$$")
+    await inbox_queue.sql(
+        "CREATE TRIGGER broken BEFORE INSERT ON queue_message FOR EACH ROW WHEN (NEW.content = '0') EXECUTE FUNCTION broken()"
+    )
+    told: list[events.Event] = []
+    async with receiving(inbox, [given(b"%d" % (number % 10), message_id=str(number)) for number in range(MANY)], told.append):
+        await asyncio.wait_for(received(inbox_queue, 9 * MANY // 10), SECONDS)
+        await until(lambda: any(isinstance(event, ReceiveFailed) and event.messages == MANY // 10 for event in told))
+        await inbox_queue.sql("DROP TRIGGER broken ON queue_message")
+    assert MANY == len(await written(inbox_queue))
+    assert any(isinstance(event, ReceiveFailed) and event.error.startswith("A trigger of yours names something") for event in told)
+    assert 0 == await inbox_queue.value("SELECT count(*) FROM queue_message_dead")
+
+
 async def test_any_number_of_open_marks_leaves_time_for_the_others(
     inbox: Inbox, inbox_queue: Queue, app: psycopg.AsyncConnection[object]
 ) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import psycopg
 import pytest
 
 from relay import events
 from relay.claims.cursor import LAST_XID
-from relay.errors import StoreError
 from relay.message import SUCCESS, Range
 from relay.ports import Fresh, SettleRow
 from relay.postgres.schema.migrate import migrate
@@ -190,8 +190,10 @@ AUDIT = """
 """
 
 
-async def test_a_trigger_that_counts_on_a_search_path_is_named_and_may_pin_one(queue: Queue, store: MadeStore) -> None:
-    """By the error of the claim, and by the migration that ended the path; the function's own path helps."""
+async def test_a_trigger_that_counts_on_a_search_path_is_named_and_may_pin_one(queue: Queue, make_store: MakeStore) -> None:
+    """With the message that it keeps, and by the migration that ended the path; the function's own path helps."""
+    told: list[events.Event] = []
+    store = make_store(emit=told.append)
     await queue.insert()
     await queue.sql(AUDIT)
     said: list[str] = []
@@ -199,8 +201,11 @@ async def test_a_trigger_that_counts_on_a_search_path_is_named_and_may_pin_one(q
     migrate(queue.url, say=said.append)
     [sentence] = [line for line in said if "search path" in line]
     assert "Relays run the trigger audit of public.queue_message with pg_catalog alone on the search path." in sentence
-    with pytest.raises(StoreError, match=r"^A trigger of yours names something without its schema: .*SET search_path"):
-        await store.batch()
+    assert None is (await store.take()).batch
+    [refused] = told
+    assert isinstance(refused, events.MessageRefused)
+    assert refused.error.startswith("A trigger of yours names something without its schema: ")
+    assert 'SET search_path for its function (relation "audit" does not exist).' in refused.error
 
     await queue.sql("ALTER FUNCTION audit() SET search_path = public")
     assert 1 == len((await store.batch()).claims)
@@ -208,3 +213,32 @@ async def test_a_trigger_that_counts_on_a_search_path_is_named_and_may_pin_one(q
     said.clear()
     migrate(queue.url, say=said.append)
     assert [] == [line for line in said if "search path" in line]
+
+
+@pytest.mark.parametrize("state", ["insufficient_privilege", "undefined_column", "invalid_authorization_specification", "syntax_error"])
+async def test_what_a_trigger_says_of_rights_and_names_is_no_outage(queue: Queue, make_store: MakeStore, state: str) -> None:
+    """Whatever SQLSTATE of those classes: the others are claimed, and it is told of with what to do."""
+    ids = await queue.insert(3)
+    await refuse(queue, f"RAISE EXCEPTION 'not this one' USING ERRCODE = '{state}'", ids[1])
+    told: list[events.Event] = []
+    assert [ids[0], ids[2]] == ids_of((await make_store(emit=told.append).take()).batch)
+    sentence = "A trigger of yours fails: correct its function, or GRANT to the login what it needs (not this one)."
+    assert [events.MessageRefused(ids[1], "orders", sentence)] == told
+
+
+async def test_a_login_that_lacks_its_right_is_told_so_of_no_message(queue: Queue, unique: str) -> None:
+    """Also one by one: no trigger has a part in it."""
+    await queue.insert()
+    await queue.sql(f'CREATE ROLE "{unique}"')
+    try:
+        await queue.sql(f'GRANT SELECT ON queue_message TO "{unique}"')
+        await queue.sql(f'GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA public TO "{unique}"')
+        async with await psycopg.AsyncConnection.connect(queue.url) as connection:
+            await connection.execute(f'SET ROLE "{unique}"'.encode())
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="queue_message"):
+                await connection.execute(
+                    "SELECT one.* FROM queue_message, queue_message_claim_one(xid, seq, now(), gen_random_uuid(), 1) AS one"
+                )
+    finally:
+        await queue.sql(f'DROP OWNED BY "{unique}"')
+        await queue.sql(f'DROP ROLE "{unique}"')

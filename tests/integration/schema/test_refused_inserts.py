@@ -24,7 +24,7 @@ TABLES = (
     "queue_message_dead_ack", "queue_message_audit", "queue_message_received", "queue_message_replay_ledger", "queue_message_request_row",
 )  # fmt: skip
 COUNTS = "SELECT " + ", ".join(f"(SELECT count(*) FROM {table})" for table in TABLES)
-WORDS = ("not this one", "skips the INSERT without an error")
+WORDS = ("not this one", "nowhere", "skips the INSERT without an error")
 LAKE = """SELECT queue_message_replay_rows('job', '{7}'::text[]::xid8[], '{1}', '{00000000-0000-7000-8000-000000000001}', '{orders}', '{k}',
     '{1}', '{null}'::bytea[], '{\"{}\"}', '{null}'::text[], '{null}'::timestamptz[], false)"""
 MANY = "SELECT queue_message_replay_many(exchange => 'orders', dry_run => false, job => 'j')"
