@@ -167,15 +167,17 @@ class Receiver:
         except StoreError as error:
             if not alone:
                 # Half by half would wait for no answer, or for a lock, nine times, where the batch has 500.
-                return await self._write_parts(taken, 1 if error.unanswered or error.in_passing else len(taken) // 2)
+                size = 1 if error.unanswered or error.in_passing else len(taken) // 2
+                return await self._write_parts(taken, size, lost=blame.lost)
             problem = problem_of(error)
             return await self._reject(taken[0], problem, blame) if problem else self._hold(taken[0], blame, error)
         return Received(0, 0, [*taken]) if new is None else Received(new, 0, [])
 
-    async def _write_parts(self, taken: Sequence[Taken], size: int) -> Received:
+    async def _write_parts(self, taken: Sequence[Taken], size: int, *, lost: bool) -> Received:
         received = Received(0, 0, [])
         for start in range(0, len(taken), size):
-            received = received.plus(await self._persist(taken[start : start + size]))
+            part = taken[start : start + size]
+            received = received.plus(await self._persist(part, Blame(self._inbox, rejects=len(part) == 1, lost=lost)))
         return received
 
     async def _reject(self, one: Taken, problem: Problem, blame: Blame) -> Received:

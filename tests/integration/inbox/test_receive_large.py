@@ -57,6 +57,7 @@ async def test_what_is_too_long_goes_to_the_dead_side_with_a_mark(inbox_queue: Q
         "code": "c" * 64,
         "sentence": "s" * 9000,
         "handled_by": "r" * 256,
+        "patience": "1s",
     }
     for id_ in ("i" * 300 + "1", "i" * 300 + "2", "i" * 300 + "1"):
         async with await psycopg.AsyncConnection.connect(inbox_queue.url) as other:

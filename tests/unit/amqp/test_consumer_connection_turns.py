@@ -56,10 +56,10 @@ async def test_a_queue_leaves_when_all_that_came_is_acknowledged(rig: Rig) -> No
     handful = await take(rig)
     rig.source.acknowledge(handful)
     await settle()
-    assert ["a", "a"] == [delivery.queue for delivery in handful.deliveries]
+    assert ["a", "a"] == [each.delivery.queue for each in handful]
     assert [("ack", 1, 2), ("qos", 1, 4), ("consume", 1, 0)] == rig.socket.flush()
     rig.deliver(1, 3)
-    assert ["b"] == [delivery.queue for delivery in (await take(rig)).deliveries]
+    assert ["b"] == [each.delivery.queue for each in await take(rig)]
 
 
 async def test_what_is_on_its_way_is_waited_for(rig: Rig) -> None:
@@ -71,7 +71,7 @@ async def test_what_is_on_its_way_is_waited_for(rig: Rig) -> None:
     await settle()
     assert [("ack", 1, 1)] == rig.socket.flush()
     rig.deliver(1, 2)
-    assert ["a"] == [delivery.queue for delivery in (await take(rig)).deliveries]
+    assert ["a"] == [each.delivery.queue for each in await take(rig)]
 
 
 async def test_a_connection_that_is_lost_at_a_turns_end_is_forgotten_like_any_other(rig: Rig) -> None:
