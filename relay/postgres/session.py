@@ -13,8 +13,9 @@ from psycopg import errors
 from relay.errors import NewConnectionError, StoreError
 from relay.net.secret_url import Conninfo, current
 from relay.net.transport_security import postgres_risk
-from relay.postgres.errors import RIGHTS_AND_NAMES, broken_trigger, no_connection, read_only, reason, untranslatable
+from relay.postgres.errors import read_only, reason
 from relay.postgres.session_settings import DEFAULTS, ENCODING, OWN, PIN_PATH, PINNED, path_of, unreadable
+from relay.postgres.store_errors import store_error
 from relay.postgres.timeouts import CHORE, HEARING, Connection, answered
 from relay.queries.statements import text
 
@@ -35,29 +36,9 @@ IN_ORDER = {"enable_sort": "off"}
 """Settings for statements of all kinds, of which a scan's pages are the most frequent: a page comes from an index in its order. Without
 statistics PostgreSQL reads and sorts the whole table for each (measured: 7,200 pages instead of 360 over 200,000 messages)."""
 
-_MIGRATE = "The schema is missing or too old: let its owner run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"
-_SENTENCES: Mapping[type[psycopg.Error], str] = {
-    errors.UndefinedTable: _MIGRATE,
-    errors.UndefinedColumn: _MIGRATE,
-    errors.UndefinedFunction: _MIGRATE,
-    errors.InvalidSchemaName: _MIGRATE,
-    errors.InsufficientPrivilege: "The relay's role lacks a permission: run `relay grant relay LOGIN`, or, if it has that, let the "
-    "schema's owner run `relay migrate`, which grants again what is missing",
-}
-
-
 ALWAYS = {"lock_timeout": "1s", "jit": "off"}
 """No statement of a relay may wait long for a lock of somebody else, since others wait for it. None is worth compiling: PostgreSQL takes
 a quarter of a second of CPU for that wherever a switched-off kind of scan makes a plan look dear."""
-IN_PASSING: Mapping[str, str] = {
-    "40001": "Another transaction came in between; it is tried again",
-    "40P01": "Another transaction and this one waited for each other; it is tried again",
-    "55P03": "Another session holds a lock on the queue; it is tried again. If this goes on, let the migration, the long transaction "
-    "or the VACUUM FULL end that pg_stat_activity shows",
-}
-"""What to do after a serialization failure, a deadlock, a lock that could not be had in time, by SQLSTATE."""
-UNPRINTABLE = {"54000", "22P05"}
-"""SQLSTATEs of a value beyond PostgreSQL's own limit of a gigabyte, and of a letter that UTF-8 lacks."""
 _SILENT = (
     "PostgreSQL did not answer a statement within {:g} seconds, and the relay connects anew: see whether the server hangs, or whether a "
     "pooler, a proxy or a firewall on the way has lost the connection."
@@ -65,10 +46,6 @@ _SILENT = (
 _SET = text("set_settings").encode()
 REASONS = ("details", "errors")
 """Parameters that say why something failed, perhaps with letters that the database's encoding lacks."""
-A_ROWS_OWN = {"22", "23", "P0"}
-"""Classes of SQLSTATE that one row of many may be to blame for: its values, a constraint, a trigger that raises."""
-WAITS_HELP = {"08", "25", "40", "53", "55", "57", "58", *RIGHTS_AND_NAMES}
-"""Classes of SQLSTATE that are not a statement's own fault: connection, transaction, resources, locks, operators, the system, rights."""
 NOT_THIS_SERVER = ("25006", "57P", "08")
 """SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
 
@@ -216,7 +193,7 @@ class Session:
     def _store_error(self, error: psycopg.Error) -> StoreError:
         if isinstance(error, errors.ReadOnlySqlTransaction) and self._connection is not None:
             return StoreError(f"{read_only(self._connection.info)} ({reason(error)}).")
-        return _store_error(error)
+        return store_error(error)
 
     async def _drop(self) -> None:
         if self._connection is not None:
@@ -271,31 +248,3 @@ def _in_ascii(value: object) -> object:
     if isinstance(value, str):
         return value.encode("ascii", "backslashreplace").decode()
     return [_in_ascii(each) for each in value] if isinstance(value, list) else value
-
-
-def _store_error(error: psycopg.Error) -> StoreError:
-    """Translate a driver's error to one sentence, without the values of rows that DETAIL may hold."""
-    primary = reason(error)
-    if advice := broken_trigger(error):
-        return StoreError(f"{advice} ({primary}).", refused=True, broken_trigger=True)
-    if advice := next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None):
-        return StoreError(f"{advice} ({primary}).")
-    if error.sqlstate is None:
-        return StoreError(no_connection(error))
-    if _names_no_partition(error):
-        return StoreError(
-            f"The archive has no partition for today: run `SELECT queue_message_ensure_partitions()` ({primary}).", no_partition=True
-        )
-    advice = untranslatable(error) or IN_PASSING.get(error.sqlstate, f"PostgreSQL refused a statement with SQLSTATE {error.sqlstate}")
-    return StoreError(
-        f"{advice} ({primary}).",
-        row_is_guilty=error.sqlstate[:2] in A_ROWS_OWN,
-        in_passing=error.sqlstate in IN_PASSING,
-        unprintable=error.sqlstate in UNPRINTABLE,
-        refused=error.sqlstate[:2] not in WAITS_HELP,
-    )
-
-
-def _names_no_partition(error: psycopg.Error) -> bool:
-    """A missing partition is a check violation of a table without the name of a constraint; a trigger that raises names no table."""
-    return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None and error.diag.table_name is not None

@@ -226,8 +226,12 @@ async def _one(queue: Queue) -> bool:
 
 @pytest.mark.parametrize(
     ("act", "words"),
-    [("RAISE EXCEPTION 'not that one'", "not that one"), ("RETURN NULL", "skips the INSERT without an error")],
-    ids=["raises", "skips"],
+    [
+        ("RAISE EXCEPTION 'not that one'", "not that one"),
+        ("RAISE EXCEPTION 'not that one' USING ERRCODE = 'feature_not_supported'", "not that one"),
+        ("RETURN NULL", "skips the INSERT without an error"),
+    ],
+    ids=["raises", "has-a-state-of-its-own", "skips"],
 )
 async def test_what_the_database_refuses_for_its_own_reasons_stops_nobody(
     start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue, act: str, words: str
