@@ -33,6 +33,9 @@ class SettingDoc(NamedTuple):
     """One setting for the docs; default and meaning are Markdown."""
 
     name: str
+    variable: str
+    secret: bool
+    """Whether a file may hold it."""
     default: str
     meaning: str
 
@@ -140,9 +143,9 @@ def load(environ: Mapping[str, str], env_file: Path | None = Path(".env")) -> Se
 
 
 def describe() -> list[SettingDoc]:
-    """Every setting with its default and its meaning, for docs/settings.md and `relay config`."""
+    """Every setting with its default and its meaning, for docs/settings.md."""
     return [
-        SettingDoc(_variable(name), _shown(field), f"{field.description} ({_extra(field)['allowed']})")
+        SettingDoc(name, _variable(name), _is_secret(name), _shown(field), f"{field.description} ({_extra(field)['allowed']})")
         for name, field in Settings.model_fields.items()
     ]
 

@@ -31,8 +31,8 @@ PATIENCE = 0.1
 LONGEST_PAUSE = 30.0
 """Seconds between two tries to connect."""
 _POOLED = (
-    "LISTEN is not heard, as behind a PgBouncer in transaction mode: set RELAY_LISTEN_URL to PostgreSQL itself, or RELAY_NOTIFY to off. "
-    "Until then the relay polls."
+    "LISTEN is not heard, as behind a PgBouncer in transaction mode: set RELAY_LISTEN_URL to PostgreSQL itself, or run "
+    "relay config set notify off. Until then the relay polls."
 )
 _FLOODED = (
     f"LISTEN is left for a while, since more than {FLOOD:,} notifications came within a second: see in pg_stat_activity who notifies. "

@@ -8,6 +8,7 @@ import pytest
 from relay.config.settings import POLICY, Settings, load
 from relay.postgres.schema.migrate import migrate
 from tests.support.database.queue import Queue
+from tests.support.pages import doc_tables
 
 LOWEST = {
     "RELAY_MAX_ATTEMPTS": "1", "RELAY_BACKOFF_BASE": "0", "RELAY_BACKOFF_MAX": "0", "RELAY_LOCK_SECONDS": "1", "RELAY_MAX_BODY_BYTES": "1",
@@ -35,10 +36,11 @@ async def test_the_database_takes_every_policy_that_settings_allow(queue: Queue,
 
 
 async def test_names_and_defaults_are_those_of_the_database(queue: Queue) -> None:
-    """A new database behaves as the list of settings says; what is of the export alone is no setting of a relay."""
+    """A new database behaves as the page of settings says; what is of the export alone is no setting of a relay."""
     rules: dict[str, str] = dict(await queue.sql("SELECT name, fallback FROM queue_message_setting_rule()"))
 
-    assert {*POLICY, "export_registered", "lake_seen_hours", "lake_reread_days"} == set(rules)
+    assert {*POLICY, *doc_tables.DATABASE_ALONE} == set(rules)
+    assert rules == {name: rule[0] for name, rule in doc_tables.rules().items()}
     assert Settings(name="one").under(rules) == Settings(name="one")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 
 from relay import events
 from relay.amqp import close_reasons
-from relay.config.settings import describe
+from relay.config.settings import POLICY, describe
 from relay.events import broker, schedules
 from relay.events import contracts as contract_events
 from relay.events import inbox as inbox_events
@@ -17,11 +18,47 @@ from relay.observability.logs import name_of
 from tests import ROOT
 from tests.support.faults.observability import signs
 
+DATABASE_ALONE: Mapping[str, str] = {
+    "export_registered": "Retention drops only days whose export was verified",
+    "lake_seen_hours": "Hours for which a look at the lake counts; longer ago, and retention drops nothing",
+    "lake_reread_days": "Days within which the pipeline reads each file of the lake again",
+}
+"""What the settings mean that have no variable."""
+_RULE = re.compile(r"\('(\w+)',\s*'([^']*)',\s*'\w+',\s*(\w+),\s*(\w+),\s*(?:NULL|ARRAY\[([^\]]*)\])")
+
 
 def settings() -> str:
-    """Every setting with its default and its meaning."""
-    rows = (f"| `{row.name}` | {row.default} | {row.meaning} |" for row in describe())
-    return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows])
+    """Every setting that a process reads from its environment, with its default and its meaning."""
+    rows = [(_variables(row.variable, file=row.secret), row.default, row.meaning) for row in describe() if row.name not in POLICY]
+    return _table("variable", rows)
+
+
+def database_settings() -> str:
+    """Every setting that the newest migration knows, with its default and its meaning."""
+    described = {row.name: (row.default, row.meaning) for row in describe()}
+    return _table("setting", [(f"`{name}`", *(described.get(name) or _alone(name, rule))) for name, rule in rules().items()])
+
+
+def rules() -> dict[str, tuple[str, ...]]:
+    """Default, lowest and highest value, and words of every setting of the database, by name."""
+    texts = (path.read_text(encoding="utf-8") for path in sorted(ROOT.glob("sql/[0-9]*.sql")))
+    *_, newest = (text for text in texts if "FUNCTION @schema@.queue_message_setting_rule()" in text)
+    body = newest.partition("FUNCTION @schema@.queue_message_setting_rule()")[2].partition("$body$;")[0]
+    return {name: tuple(rule) for name, *rule in _RULE.findall(body)}
+
+
+def _alone(name: str, rule: tuple[str, ...]) -> tuple[str, str]:
+    default, low, high, words = rule
+    allowed = words.replace("'", "").replace(",", " or") if words else f"a whole number from {low} to {high}"
+    return f"`{default}`", f"{DATABASE_ALONE[name]} ({allowed})"
+
+
+def _variables(name: str, *, file: bool) -> str:
+    return f"`{name}`, `{name}_FILE`" if file else f"`{name}`"
+
+
+def _table(first: str, rows: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join([f"| {first} | default | meaning |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 def packages() -> str:
@@ -45,6 +82,7 @@ def log_lines() -> str:
 
 TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("docs/settings.md", "settings"): settings,
+    ("docs/settings.md", "settings of the database"): database_settings,
     ("docs/architecture.md", "packages"): packages,
     ("docs/operations/logs.md", "log lines"): log_lines,
     ("docs/operations/runbook.md", "signs"): signs,

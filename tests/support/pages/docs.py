@@ -21,6 +21,11 @@ _CODE_PLACES = {"Problem": 0, "PublishResult": 1, "OptionsError": 0, "Archive": 
 _WORD = re.compile(r"[a-z]+(_[a-z]+)*")
 
 
+def is_history(page: Path) -> bool:
+    """Whether a page says what was so at a time, and stays as it was said then."""
+    return page.name == "CHANGELOG.md" or page.parent.name == "decisions"
+
+
 def text_of(page: Path) -> str:
     """A page as it stands."""
     return page.read_text(encoding="utf-8")

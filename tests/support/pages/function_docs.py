@@ -54,7 +54,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "run_schedules": "Inserts the messages that schedules owe.",
         "ensure_partitions": "Makes the archive's partitions ahead. Returns how many it made.",
         "retain": "Drops what is older than the retention, and names it.",
-        "renotify": "Notifies again of waiting messages, with `RELAY_NOTIFY=always`.",
+        "renotify": "Notifies again of waiting messages, where `notify` is `always`.",
     },
     "Roles": {
         "admit": "Makes a login a member of this outbox's role of a kind. The schema's owner may.",

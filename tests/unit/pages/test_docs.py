@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from relay import events
+from relay.config.settings import POLICY
 from relay.observability.metrics import Metrics
 from relay.observability.peer_gauges import PEERS
 from tests import ROOT
@@ -54,6 +55,15 @@ def test_every_command_and_option_that_is_named_exists(page: Path) -> None:
 def test_every_setting_that_is_named_exists(page: Path) -> None:
     """No variable that nothing reads."""
     assert set() == set(re.findall(r"\bRELAY_[A-Z_]*[A-Z]\b", docs.text_of(page))) - docs.variables()
+
+
+@pytest.mark.parametrize("page", [page for page in docs.PAGES if not docs.is_history(page)], ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_setting_of_the_database_is_named_as_one(page: Path) -> None:
+    """Its variable counts only for a new database, so none but the page of settings names it outside a program."""
+    variables = {f"RELAY_{name.upper()}" for name in POLICY}
+    prose = re.sub(r"^ *```.*?^ *```", "", docs.text_of(page), flags=re.MULTILINE | re.DOTALL)
+
+    assert page.name == "settings.md" or set() == variables & set(re.findall(r"\bRELAY_[A-Z_]*[A-Z]\b", prose))
 
 
 @every_page

@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests import ROOT
-from tests.support.pages.docs import PAGES
+from tests.support.pages.docs import PAGES, is_history
 from tests.support.pages.prose import MOST_WORDS, flaws
 
-WRITTEN_AS_IT_WAS = (ROOT / "CHANGELOG.md", *(ROOT / "docs" / "decisions").glob("*.md"))
-"""What has been said at a time stays as it was said then."""
 
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in WRITTEN_AS_IT_WAS], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [page for page in PAGES if not is_history(page)], ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_sentence_must_be_read_twice(page: Path) -> None:
     """Each is short and has the field's words, as far as a program can see that."""
     assert [] == flaws(page.read_text(encoding="utf-8"))
