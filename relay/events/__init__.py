@@ -54,7 +54,7 @@ class Abandoned(Event):
     """The relay exits while a server hangs in the middle of a reply; its messages in flight stay locked until their locks expire."""
 
     level: ClassVar[str] = "error"
-    in_hand: int
+    in_flight: int
 
 
 @dataclass(frozen=True, slots=True)
