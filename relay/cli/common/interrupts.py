@@ -21,7 +21,7 @@ SAME_SIGNAL_SECONDS = 1.0
 WRITE_SECONDS = 5.0
 """Seconds for writing to a slow reader of the error output."""
 _SENTENCE = "nothing half-done counts, and the next run goes on from there."
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -56,7 +56,7 @@ class _Watch:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """Handle the signals, except those ignored by the parent process (nohup); restore the handlers at the end."""
-        mine = [number for number in _SIGNALS if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN]
+        mine = [number for number in SIGNALS if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN]
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
         fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
         before = {number: signal.signal(number, self._interrupt) for number in mine}
@@ -83,7 +83,7 @@ class _Watch:
         first = 0.0
         with self._read:
             while found := self._read.recv(1):
-                if found[0] not in _SIGNALS:
+                if found[0] not in SIGNALS:
                     continue
                 if not first:
                     first = time.monotonic()

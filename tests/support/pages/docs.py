@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from relay.cli.common import interrupts, support
 from relay.cli.main import app
 from relay.config.settings import Settings
 from tests import ROOT
@@ -83,6 +84,15 @@ def codes() -> set[str]:
         found |= set(re.findall(r"(?<!\()'(?:rejected|failed|lock_expired|discarded)', '([a-z_]+)',", text_of(path)))
         found |= set(re.findall(r"(?:code :=|SELECT|THEN) '((?:answer|request)_[a-z]+)'", text_of(path)))
     return found
+
+
+def exit_codes() -> set[int]:
+    """Every exit code of the command line: its own, those of errors, what differs from a lake, and signals of a job of the pipeline."""
+    own = {support.REFUSED, support.USAGE, support.NOT_FOUND, support.UNREACHABLE, support.INTERRUPTED}
+    texts = [text_of(path) for path in ROOT.glob("relay/**/*.py")]
+    found = {int(code) for text in texts for code in re.findall(r"^(?: +exit_code|DIFFERS\b.*?) = (\d+)$", text, re.MULTILINE)}
+    signals = {128 + number for number in interrupts.SIGNALS}
+    return {0} | own | found | signals
 
 
 def schema_names() -> set[str]:

@@ -11,7 +11,9 @@ from relay import events
 from relay.config.settings import POLICY
 from relay.observability.metrics import Metrics
 from relay.observability.peer_gauges import PEERS
+from relay.observability.queue_gauges import GAUGES
 from tests import ROOT
+from tests.support.faults.catalogue import MENU
 from tests.support.pages import doc_tables, docs
 
 every_page = pytest.mark.parametrize("page", docs.PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -87,6 +89,42 @@ def test_every_metric_that_is_named_is_exported(page: Path) -> None:
     named = {span for span in docs.spans(page) if re.fullmatch(r"relay_[a-z_]+", span)}
 
     assert set() == named - exported - {"relay_id"}  # which is a value of a log line
+
+
+def test_every_metric_has_a_line_on_the_page_of_metrics() -> None:
+    """Of a relay that looks at its queue; `process_*` is the library's."""
+    metrics = Metrics()
+    metrics.watch(in_flight=int, silent=lambda: {"e": 1.0})
+    metrics.queue(dict.fromkeys(GAUGES, 0.0))
+    exported = set(re.findall(r"^# TYPE (relay_\w+)", metrics.render()[0].decode(), re.MULTILINE))
+    table = docs.text_of(ROOT / "docs" / "operations" / "alerts.md").partition("## Alerts")[0]
+    named = set(re.findall(r"`(relay_\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))))
+
+    assert exported == named
+
+
+def test_every_step_that_fails_is_named() -> None:
+    """The values of the label `step`, but those that are names of maintenance tasks."""
+    [row] = re.findall(r"^\| `relay_failures_total` \| (.*) \|$", docs.text_of(ROOT / "docs" / "operations" / "alerts.md"), re.MULTILINE)
+    texts = "".join(docs.text_of(path) for path in ROOT.glob("relay/**/*.py"))
+    steps = re.findall(r'(?:MaintenanceFailed\(|_failures\.labels\()"([a-z_ ]+)"', texts)
+
+    assert set(re.findall(r"`([a-z_ ]+)`", row)) - {"step"} == set(steps)
+
+
+def test_every_exit_code_has_a_line() -> None:
+    """Of the one table that has them."""
+    table = docs.text_of(ROOT / "docs" / "cli.md").partition("## Exit codes")[2].partition("\n\n|")[2].partition("\n\n")[0]
+    lines = re.findall(r"^\| ([\d, ]+) \|", table, re.MULTILINE)
+
+    assert docs.exit_codes() == {int(code) for line in lines for code in line.split(", ")}
+
+
+def test_every_fault_of_the_menu_has_a_row() -> None:
+    """Also one that was never played, and under its name."""
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", docs.text_of(ROOT / "docs" / "faults.md"), re.MULTILINE)
+
+    assert [(str(number), fault) for number, fault in MENU.items()] == rows
 
 
 def test_every_error_code_is_explained_and_no_other() -> None:
