@@ -6,8 +6,7 @@ import os
 from datetime import UTC, datetime
 from urllib.parse import urljoin, urlsplit
 
-from relay.net.http_client import OutboundError, Response, UrlError, fetch
-from relay.worker import Message, Reject, Retry
+from relay.worker import Message, OutboundError, Reject, Response, Retry, UrlError, fetch
 
 SECONDS = float(os.environ.get("URL_FETCH_SECONDS", "20"))
 LONGEST = int(os.environ.get("URL_FETCH_BYTES", str(1 << 20)))

@@ -10,11 +10,14 @@
 `relay work shop.handlers:handle` runs it. A handler that returns archives the message `success`, and `Reject` archives it `rejected`. Any
 other exception is a failed attempt; the last attempt archives the message `failed`. After a timeout the message stays locked until its
 lock expires. Operators see the text of `Reject` and `Retry`; of other exceptions they see only the type and the line.
+
+`fetch` is an HTTP client for URLs that messages name: it connects to no private address.
 """
 
 from __future__ import annotations
 
+from relay.net.http_client import OutboundError, Response, UrlError, fetch
 from relay.worker.message import Message
 from relay.worker.outcomes import Reject, Retry
 
-__all__ = ["Message", "Reject", "Retry"]
+__all__ = ["Message", "OutboundError", "Reject", "Response", "Retry", "UrlError", "fetch"]
