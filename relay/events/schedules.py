@@ -18,7 +18,7 @@ class ScheduleFails(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleGoesOn(Event):
+class ScheduleRecovered(Event):
     """A failing schedule recovered: its next message was sent, or the schedule was changed, paused or acknowledged."""
 
     name: str
@@ -34,7 +34,7 @@ class KeyFails(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class KeyGoesOn(Event):
+class KeyRecovered(Event):
     """A failing key recovered: its messages were sent, replaced or cancelled."""
 
     key: str

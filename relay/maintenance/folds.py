@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from relay import events
-from relay.events.schedules import KeyFails, KeyGoesOn, KeysFolded
+from relay.events.schedules import KeyFails, KeyRecovered, KeysFolded
 from relay.maintenance.schedules import FailureReports
 
 REST = 10
@@ -69,7 +69,7 @@ class Folds:
     def __init__(self, store: FoldStore, emit: events.Sink) -> None:
         self._store = store
         self._emit = emit
-        self._failures = FailureReports(emit, fails=KeyFails, recovers=KeyGoesOn)
+        self._failures = FailureReports(emit, fails=KeyFails, recovers=KeyRecovered)
         self._since = -math.inf
         self._rest_until = 0.0
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from relay import events
 from relay.errors import StoreError
-from relay.events.schedules import ScheduleFails, ScheduleGoesOn
+from relay.events.schedules import ScheduleFails, ScheduleRecovered
 
 PAUSE = 1.0
 """Seconds before a retry after a failure, or when another relay is running what is due."""
@@ -76,7 +76,7 @@ class FailureReports:
         emit: events.Sink,
         *,
         fails: Callable[[str, str], events.Event] = ScheduleFails,
-        recovers: Callable[[str], events.Event] = ScheduleGoesOn,
+        recovers: Callable[[str], events.Event] = ScheduleRecovered,
     ) -> None:
         self._emit = emit
         self._fails = fails

@@ -148,12 +148,12 @@ def test_ids_are_unique(hostile: str) -> None:
 
 
 def test_numbers_of_a_week_are_on_the_page() -> None:
-    """Totals, dead letters and what came out of the verification are said in words."""
+    """Totals, dead messages and what came out of the verification are said in words."""
     report = reports.busy()
     words = " ".join(Page(render(report)).words.split())
 
     assert f"{report.numbers.total.counts.published:,} messages published, {report.numbers.total.counts.dead} ended dead." in words
-    assert "43 dead letters wait to be acknowledged. 1 partition of the archive differs from the lake." in words
+    assert "43 dead messages wait to be acknowledged. 1 partition of the archive differs from the lake." in words
     assert "The day 2026-03-07 differs from the lake and is kept: 2 rows are missing in the lake: (812, 40), (812, 41)." in words
     assert "max_attemptsfailed222" in words
     assert "37 older ones left out; relay dead list shows all." in words
@@ -165,7 +165,7 @@ def test_an_empty_lake_gives_a_page_that_says_so() -> None:
 
     assert "The lake is empty" in words
     assert "Run relay pipeline export, then relay pipeline metrics." in words
-    assert "No dead letter waits." in words
+    assert "No dead message waits." in words
 
 
 def test_a_time_without_messages_gives_a_page_that_says_so() -> None:

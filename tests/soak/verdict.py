@@ -50,7 +50,7 @@ LIMITS = (
     Limit("row_buffers", "shared buffers a claimed message", "", 1, 0.30, 3.0,
           "a claim reads its own rows; one that walked what came before would read thousands", like="claim_rows"),
     Limit("ratio_p50", "claim by control statement, median", "times", 1, 0.50, 1.0,
-          "on a shared machine time is told by another one's", like="control_p50"),
+          "on a shared machine the time of another statement is the measure", like="control_p50"),
     Limit("ratio_p99", "claim by control statement, p99", "times", 1, 0.50, 2.0,
           "as the median; the slowest in a hundred are noisy", like="control_p50"),
 )  # fmt: skip

@@ -28,7 +28,7 @@ class Mode(StrEnum):
     WARN = "warn"
 
 
-Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Routing key; * stands for one word, # for any number, as in a binding.")]
+Pattern = Annotated[str, typer.Argument(metavar="PATTERN", help="Routing key; * matches one word, # any number, as in a binding.")]
 SOURCE_HELP = "A file with a JSON Schema, - for standard input, or a pydantic model as module:Model."
 Source = Annotated[str, typer.Argument(metavar="FILE|MODULE:MODEL", help=SOURCE_HELP)]
 Version = Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Only this version.")]

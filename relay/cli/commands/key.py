@@ -49,7 +49,7 @@ def skip_key(
 
 @app.command("park")
 def park_key(key: OrderingKey, *, reason: Reason = "") -> None:
-    """Hold a key: its messages stay in the queue until it is resumed. Again with another reason: that one holds from then on."""
+    """Park a key: its messages stay in the queue until it is resumed. With another --reason it only changes the reason."""
     with console() as opened:
         held = opened.row("park_key", key=key, reason=reason)["held"]
     typer.echo(f"key {quoted(key)} {changed(held, 'parked', reason)}")
@@ -62,7 +62,7 @@ def resume_key(key: OrderingKey) -> None:
         freed = opened.row("resume_key", key=key)["freed"]
     if not freed:
         not_found(f"Key {quoted(key)} is not parked; `relay key list` shows the waiting keys.")
-    typer.echo(f"key {quoted(key)} goes on")
+    typer.echo(f"key {quoted(key)} is resumed")
 
 
 def _tried_head(opened: OperatorSession, key: str) -> UUID:

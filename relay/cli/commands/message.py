@@ -46,9 +46,9 @@ class EnqueueOptions:
         str | None, typer.Option(metavar="TIME", help="Not before: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now.")
     ] = None
     expires_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not after; as --available-at.")] = None
-    dedup_key: Annotated[str | None, typer.Option(help="Not enqueued where a message with the key was, within its window.")] = None
+    dedup_key: Annotated[str | None, typer.Option(help="Not enqueued if one with the key was, within --dedup-seconds.")] = None
     dedup_seconds: Annotated[
-        int | None, typer.Option(metavar="SECONDS", help="The window of --dedup-key; by default the setting dedup_seconds.")
+        int | None, typer.Option(metavar="SECONDS", help="How long the key is known; by default the setting dedup_seconds.")
     ] = None
     coalesce_key: Annotated[str | None, typer.Option(help="Of the messages with the key only the newest unsent is sent.")] = None
     bundle_key: Annotated[str | None, typer.Option(help="Messages with the key are sent together, as one JSON list.")] = None
@@ -103,7 +103,7 @@ def cancel(messages: MessageIds) -> None:
 
 
 def pause(exchange: Exchange, *, reason: Reason = "") -> None:
-    """Hold an exchange: its messages stay in the queue until it is resumed. Again with another reason: that one holds from then on."""
+    """Pause an exchange: its messages stay in the queue until it is resumed. With another --reason it only changes the reason."""
     with console() as opened:
         held = opened.row("pause_exchange", exchange=exchange, reason=reason)["held"]
     typer.echo(f"exchange {quoted(exchange)} {changed(held, 'paused', reason)}{FOLLOW if held else ''}")
@@ -115,7 +115,7 @@ def resume(exchange: Exchange) -> None:
         freed = opened.row("resume_exchange", exchange=exchange)["freed"]
     if not freed:
         not_found(f"Exchange {quoted(exchange)} is not paused; `relay status` lists the paused ones.")
-    typer.echo(f"exchange {quoted(exchange)} goes on")
+    typer.echo(f"exchange {quoted(exchange)} is resumed")
 
 
 def limit(

@@ -40,7 +40,7 @@ AddAgain = Annotated[
         "--again",
         formats=["%Y-%m-%d"],
         metavar="DAY",
-        help="Only add what the lake lacks of this day, as after rows were put back by hand, and say what differs; exit 5 if any does.",
+        help="Only add what the lake lacks of this day, such as rows that were restored by hand, and say what differs; exit 5 if any does.",
     ),
 ]
 Target = Annotated[

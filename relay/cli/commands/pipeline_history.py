@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class LakeFilter(Filter):
     """What is looked for in the lake; stars in the exchange too, and by key and id."""
 
-    exchange: Annotated[str | None, typer.Option(help="Only of this exchange; * stands for any characters.")] = None
+    exchange: Annotated[str | None, typer.Option(help="Only of this exchange; * matches any characters.")] = None
     ordering_key: Annotated[str | None, typer.Option(help="Only with this ordering key.")] = None
     ids: Annotated[list[UUID] | None, typer.Option("--id", metavar="ID", help="Only this message; may be given several times.")] = None
 

@@ -74,7 +74,7 @@ def replay(
 ) -> None:
     """Enqueue archived messages again, by time, exchange, key and result; successes too.
 
-    Each page is a transaction of its own. A replay that was interrupted goes on when it is run again: what was replayed is left out, and
+    Each page is a transaction of its own. A replay that was interrupted continues when it is run again: what was replayed is left out, and
     so are replays that went out, unless --result or --code selects them and not what they replay. One that died is like any other message.
     With --again that takes a --job: what is in its ledger, which a replay from the lake shares, is left out in any case.
     A message that the queue refuses today is named, the others go, and the exit code is 1; the next run tries it again.

@@ -93,7 +93,7 @@ def resume_schedule(name: Name) -> None:
     """Resume a schedule, at its next tick from now."""
     with console() as opened:
         freed = opened.row("resume_schedule", name=name)["freed"]
-    typer.echo(f"schedule {quoted(name)} goes on" if freed else f"schedule {quoted(name)} was not paused; nothing is changed")
+    typer.echo(f"schedule {quoted(name)} is resumed" if freed else f"schedule {quoted(name)} was not paused; nothing is changed")
 
 
 @app.command("run-now")

@@ -40,7 +40,7 @@ class Filter(Span):
     """Archived messages to send again; they must meet all that is given."""
 
     exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None
-    routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * stands for any characters.")] = None
+    routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * matches any characters.")] = None
     result: Annotated[
         Result | None, typer.Option(metavar="RESULT", help="Only with this result: success, rejected, failed, lock_expired or discarded.")
     ] = None

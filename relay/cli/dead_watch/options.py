@@ -41,7 +41,7 @@ class DeadFilter:
     """Dead messages that a watch is about; they must meet all that is given."""
 
     exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None
-    routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * stands for any characters.")] = None
+    routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * matches any characters.")] = None
     result: Annotated[
         DeadResult | None, typer.Option(metavar="RESULT", help="Only with this result: rejected, failed or lock_expired.")
     ] = None

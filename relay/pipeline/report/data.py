@@ -1,4 +1,4 @@
-"""Collects a report: numbers and rows from the lake, dead letters and verification from PostgreSQL. No JVM."""
+"""Collects a report: numbers and rows from the lake, dead messages and verification from PostgreSQL. No JVM."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.pipeline.report.model import DaySize, DeadMessage, Inventory, Partiti
 from relay.pipeline.source.database import Database
 
 DEAD_LETTERS = 20
-"""Dead letters that are listed."""
+"""Dead messages that are listed."""
 _STEPS = ((timedelta(days=2), timedelta(minutes=5)), (timedelta(days=32), timedelta(hours=1)))
 """Up to this length a span has steps of this one; a longer one has days."""
 
@@ -37,7 +37,7 @@ def span_of(since: datetime | None, until: datetime | None, *, now: datetime) ->
 
 def collect(lake: Lake, database: Database, span: ReportSpan, *, now: datetime, say: Callable[[str], None]) -> Report:
     """Read everything that a report says; errors as `Lake.dataset` and `Database.fetch`."""
-    say("asking PostgreSQL for dead letters and verification")
+    say("asking PostgreSQL for dead messages and verification")
     unacknowledged = _unacknowledged(database)
     rows = archive_reader.read(lake, span, say)
     return Report(

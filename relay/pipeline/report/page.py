@@ -26,7 +26,7 @@ _SECTIONS = (
     ("totals", "In short", "cards"), ("time", "Messages over time", "throughput"), ("latency", "Latency", "latency"),
     ("target", "On time", "attainment"), ("exchanges", "Exchanges", "heat"), ("days", "By day and hour", "days"),
     ("ended-dead", "Dead messages", "dead_plot"), ("errors", "Top errors", ""), ("slow", "Slowest keys", "slow_routing"),
-    ("dead", "Dead letters not acknowledged", ""), ("quality", "Data quality", ""), ("lake", "State of the lake", ""),
+    ("dead", "Dead messages not acknowledged", ""), ("quality", "Data quality", ""), ("lake", "State of the lake", ""),
 )  # fmt: skip
 """Id and title of each section, and what it is left out without."""
 

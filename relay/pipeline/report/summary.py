@@ -56,7 +56,7 @@ class Empty(NamedTuple):
 
 
 def state(report: Report) -> State:
-    """The worst of what the report says; dead letters and stale numbers are a warning, a checksum that differs is bad."""
+    """The worst of what the report says; dead messages and stale numbers are a warning, a checksum that differs is bad."""
     states = {fact.state for fact in facts(report)} | {"warn" if report.unacknowledged.total else "good"}
     return "bad" if "bad" in states else "warn" if "warn" in states else "good"
 
@@ -71,9 +71,9 @@ def verdict(report: Report) -> str:
         said.append("No numbers for this time.")
     waiting = report.unacknowledged.total
     said.append(
-        f"{plural(waiting, 'dead letter')} {'waits' if waiting == 1 else 'wait'} to be acknowledged."
+        f"{plural(waiting, 'dead message')} {'waits' if waiting == 1 else 'wait'} to be acknowledged."
         if waiting
-        else "No dead letter waits."
+        else "No dead message waits."
     )
     differing = len(report.quality.of("differs"))
     if differing:
@@ -132,7 +132,7 @@ def _in_time(report: Report) -> Iterator[Card]:
 def _now(report: Report) -> Iterator[Card]:
     """What is so at this moment, whatever the time of the report."""
     dead, lag = report.unacknowledged.total, report.quality.lake.lag_seconds
-    yield Card("Not acknowledged", number(dead), "dead letters", "warn" if dead else "good")
+    yield Card("Not acknowledged", number(dead), "dead messages", "warn" if dead else "good")
     yield Card("Export lag", NOTHING if lag is None else seconds(lag), "oldest message not in the lake", _lag_state(lag))
 
 
@@ -160,12 +160,12 @@ def _than(now: float, before: float | None, say: Callable[[float], str]) -> str:
 
 
 def dead_words(report: Report) -> str:
-    """How many dead letters wait, and for how long."""
+    """How many dead messages wait, and for how long."""
     waiting = report.unacknowledged
     if not waiting.total:
-        return "Every dead letter is acknowledged."
+        return "Every dead message is acknowledged."
     return (
-        f"{plural(waiting.total, 'dead letter')} of any time, the oldest from {when(waiting.oldest)}. "
+        f"{plural(waiting.total, 'dead message')} of any time, the oldest from {when(waiting.oldest)}. "
         "`relay dead ack` acknowledges one, `relay replay` sends it again."
     )
 

@@ -209,7 +209,7 @@ def dead(found: Unacknowledged) -> HtmlTable:
         for one in found.newest
     )  # fmt: skip
     left_out = f"{plural(found.total - len(rows), 'older one')} left out; `relay dead list` shows all." if found.total > len(rows) else ""
-    return HtmlTable("dead-letters", "Dead letters that nobody has acknowledged, the newest first", columns, rows, left_out=left_out)
+    return HtmlTable("dead-messages", "Dead messages that are not acknowledged, the newest first", columns, rows, left_out=left_out)
 
 
 def partitions(quality: Quality) -> HtmlTable:

@@ -154,7 +154,7 @@ def test_a_key_is_parked_and_resumed(cli: Cli, seeded: Seeded) -> None:
     assert "parked: broken" in cli("key", "list")
     assert "key 'k' was parked already; the reason is now 'mended'\n" == cli("key", "park", "k", "--reason", "mended")
     assert "parked: mended" in cli("key", "list")
-    assert "key 'k' goes on\n" == cli("key", "resume", "k")
+    assert "key 'k' is resumed\n" == cli("key", "resume", "k")
     assert "is not parked" in cli.refused("key", "resume", "k", code=3)
     assert "no key waits\n" == cli("key", "list")
 
@@ -168,7 +168,7 @@ def test_a_key_is_shown_as_a_shell_takes_it(cli: Cli, seeded: Seeded, key: str) 
     assert subprocess.run(["bash", "-c", f"printf %s {words}"], check=True, capture_output=True, env={}).stdout == key.encode()
     assert any(line.startswith(f"{words} ") for line in cli("key", "list").splitlines())
     assert any(line.startswith(f"key {words}: parked") for line in cli("status").splitlines())
-    assert f"key {words} goes on\n" == cli("key", "resume", "--", key)
+    assert f"key {words} is resumed\n" == cli("key", "resume", "--", key)
     assert f"Key {words} is not parked" in cli.refused("key", "resume", "--", key, code=3)
     assert [] == seeded.run("SELECT FROM queue_message_key_hold")
 

@@ -194,7 +194,7 @@ def test_an_exchange_is_paused_and_resumed(cli: Cli, seeded: Seeded) -> None:
     assert [("orders", "upgrade")] == seeded.run(reason)
     assert "exchange 'orders' is paused since" in cli("status")
 
-    assert "exchange 'orders' goes on\n" == cli("resume", "orders")
+    assert "exchange 'orders' is resumed\n" == cli("resume", "orders")
     assert "is not paused" in cli.refused("resume", "orders", code=3)
 
 

@@ -150,6 +150,6 @@ async def test_a_relay_tells_of_a_key_that_cannot_be_sent_and_sends_the_others(
 
     await queue.sql("DROP TRIGGER refuse_thirteen ON queue_message")
     assert [b"13"] == [message.body for message in await topology.drain(inbox.queue, 1)]
-    assert "k13" == (await relay.logged("key_goes_on"))["key"]
+    assert "k13" == (await relay.logged("key_recovered"))["key"]
     assert 1 == len(relay.of("key_fails"))
     assert [] == relay.of("maintenance_failed")

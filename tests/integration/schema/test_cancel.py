@@ -111,7 +111,7 @@ async def test_of_two_that_cancel_at_once_one_does(queue: Queue) -> None:
     assert {id_: "discarded"} == await queue.results()
 
 
-async def test_an_ordering_key_goes_on(queue: Queue, store: MadeStore) -> None:
+async def test_an_ordering_key_recovered(queue: Queue, store: MadeStore) -> None:
     """The successor of a head is due; in the middle of a key nothing else changes."""
     first, second, third, fourth = await queue.insert(4, ordering_key="k")
     assert await queue.value("SELECT queue_message_cancel(%s)", third)

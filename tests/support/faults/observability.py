@@ -90,9 +90,9 @@ SIGNS: Mapping[int, Signs] = {
         "`the broker is down or blocked`",
     ),
     29: Signs(
-        "as a relay that is killed or stands still",
-        "`database_down` says `has no memory`; starved, as a relay that stands still",
-        "as a relay that is killed or stands still",
+        "as a relay that is killed or frozen",
+        "`database_down` says `has no memory`; starved, as a frozen relay",
+        "as a relay that is killed or frozen",
     ),
     30: Signs("as the faults that it is made of", "as the faults that it is made of", "as the faults that it is made of"),
     31: Signs("none: two versions side by side are no trouble", "`database_down` says to run `relay migrate`", "each relay's version"),

@@ -53,7 +53,7 @@ _NAMES = ("orders", "payments", "shipping.events", "audit", "customer-notificati
 
 
 def busy() -> Report:
-    """A week with daily rhythm, an outage, dead letters, and a partition that differs."""
+    """A week with daily rhythm, an outage, dead messages, and a partition that differs."""
     moments = tuple(_moment(step) for step in range(168) if not 80 <= step < 84)
     counts = _sum(moments)
     exchanges = tuple(_exchange(place, name, counts) for place, name in enumerate(_NAMES))

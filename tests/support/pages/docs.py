@@ -19,6 +19,7 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 PAGES += [ROOT / "examples" / "README.md", *sorted(ROOT.glob("examples/*/README.md"))]
 _CODE_PLACES = {"Problem": 0, "PublishResult": 1, "OptionsError": 0, "Archive": 1, "Retry": 1, "GiveBack": 0}
 """Which argument of a call is an error code."""
+_FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _WORD = re.compile(r"[a-z]+(_[a-z]+)*")
 
 
@@ -32,12 +33,19 @@ def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
 
 
+def blocks(page: Path) -> list[str]:
+    """Programs and sessions of a page, with the lines that enclose them."""
+    return _FENCE.findall(text_of(page))
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks."""
+    return _FENCE.sub("", text_of(page))
+
+
 def spans(page: Path) -> list[str]:
     """Everything on a page that is set as code: inline, or a line of a block."""
-    fence = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
-    blocks = fence.findall(text_of(page))
-    inline = re.findall(r"`([^`]+)`", fence.sub("", text_of(page)))
-    return inline + [line.strip() for block in blocks for line in block.splitlines()[1:-1]]
+    return re.findall(r"`([^`]+)`", prose(page)) + [line.strip() for block in blocks(page) for line in block.splitlines()[1:-1]]
 
 
 def links(page: Path) -> list[str]:
@@ -95,9 +103,34 @@ def exit_codes() -> set[int]:
     return {0} | own | found | signals
 
 
+def public_names() -> set[str]:
+    """Names that docs/api.md shows, with their modules: those of a module's `__all__`, or one object."""
+    shown = re.findall(r"^::: ([\w.]+)$", text_of(ROOT / "docs" / "api.md"), re.MULTILINE)
+    return {name for path in shown for name in _names_of(path)}
+
+
+def imported_names(program: str) -> set[str]:
+    """Names of the package that a program of a page or of an example imports, with their modules."""
+    lines = re.findall(r"^ *from (relay[\w.]*) import ([\w, ]+)", program, re.MULTILINE)
+    return {f"{module}.{name.strip()}" for module, names in lines for name in names.split(",")}
+
+
 def schema_names() -> set[str]:
     """Names of tables, views, functions and columns of them that the migrations mention."""
     return {name for path in ROOT.glob("sql/*.sql") for name in re.findall(r"queue_message\w*", text_of(path))}
+
+
+def _names_of(path: str) -> Iterator[str]:
+    """Of a module or an object, which is there."""
+    file = ROOT / (path.replace(".", "/") + ".py")
+    file = file if file.exists() else ROOT / path.replace(".", "/") / "__init__.py"
+    if file.exists():
+        [listed] = re.findall(r"^__all__ = \[(.*?)\]", text_of(file), re.MULTILINE | re.DOTALL)
+        yield from (f"{path}.{name}" for name in re.findall(r'"(\w+)"', listed))
+        return
+    module, _, name = path.rpartition(".")
+    assert re.search(rf"^(?:def|class) {name}\b", text_of(ROOT / (module.replace(".", "/") + ".py")), re.MULTILINE), path
+    yield path
 
 
 def _codes_of(path: Path) -> Iterator[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from relay import events
 from relay.events import NOBODY
-from relay.events.schedules import KeyFails, KeyGoesOn, KeysFolded
+from relay.events.schedules import KeyFails, KeyRecovered, KeysFolded
 from relay.maintenance.folds import Folded, Folds, NextFold
 
 
@@ -57,7 +57,7 @@ async def test_a_fold_reports_what_became_of_its_messages() -> None:
     work = Folds(Database(folds=[Folded(5, 2, 1, None, 0), Folded(0, 0, 0, 7.0, 0)], failing=True), told.append)
 
     assert [(5, None), (0, 7.0)] == [await work.carry_out() for _ in range(2)]
-    assert [KeysFolded(5, 2, 1), KeyFails("k", "no"), KeyGoesOn("k")] == told
+    assert [KeysFolded(5, 2, 1), KeyFails("k", "no"), KeyRecovered("k")] == told
 
 
 async def test_a_fold_begins_where_the_last_look_or_fold_ended() -> None:

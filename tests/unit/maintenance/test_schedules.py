@@ -10,7 +10,7 @@ import pytest
 
 from relay import events
 from relay.errors import StoreError
-from relay.events.schedules import ScheduleFails, ScheduleGoesOn
+from relay.events.schedules import ScheduleFails, ScheduleRecovered
 from relay.maintenance import schedules
 from relay.maintenance.schedules import FailureReports, Schedules
 
@@ -139,5 +139,5 @@ def test_a_schedule_that_fails_is_told_of_once() -> None:
         failing.report(reasons)
 
     assert [
-        ScheduleFails("a", "why"), ScheduleFails("b", "no"), ScheduleFails("a", "other"), ScheduleGoesOn("b"), ScheduleGoesOn("a"),
+        ScheduleFails("a", "why"), ScheduleFails("b", "no"), ScheduleFails("a", "other"), ScheduleRecovered("b"), ScheduleRecovered("a"),
     ] == told  # fmt: skip

@@ -63,9 +63,8 @@ def test_every_setting_that_is_named_exists(page: Path) -> None:
 def test_a_setting_of_the_database_is_named_as_one(page: Path) -> None:
     """Its variable counts only for a new database, so none but the page of settings names it outside a program."""
     variables = {f"RELAY_{name.upper()}" for name in POLICY}
-    prose = re.sub(r"^ *```.*?^ *```", "", docs.text_of(page), flags=re.MULTILINE | re.DOTALL)
 
-    assert page.name == "settings.md" or set() == variables & set(re.findall(r"\bRELAY_[A-Z_]*[A-Z]\b", prose))
+    assert page.name == "settings.md" or set() == variables & set(re.findall(r"\bRELAY_[A-Z_]*[A-Z]\b", docs.prose(page)))
 
 
 @every_page
@@ -89,6 +88,16 @@ def test_every_metric_that_is_named_is_exported(page: Path) -> None:
     named = {span for span in docs.spans(page) if re.fullmatch(r"relay_[a-z_]+", span)}
 
     assert set() == named - exported - {"relay_id"}  # which is a value of a log line
+
+
+def test_pages_and_examples_import_public_names_alone() -> None:
+    """Those that the page of the Python API shows, each of which is there."""
+    programs = [block for page in docs.PAGES if not docs.is_history(page) for block in docs.blocks(page)]
+    programs += [docs.text_of(path) for path in ROOT.glob("examples/**/*.py")]
+    imported = set().union(*map(docs.imported_names, programs))
+
+    assert imported
+    assert set() == imported - docs.public_names()
 
 
 def test_every_metric_has_a_line_on_the_page_of_metrics() -> None:
