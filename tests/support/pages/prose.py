@@ -14,11 +14,15 @@ MOST_WORDS = 25
 DENIED = (
     "anew", "beside", "besides", "nobody", "whoever", "told", "in hand", "goes on", "go on", "went on", "mend", "mended", "mends", "let go",
     "blame", "guilty", "dear", "stands", "stood", "comes up empty", "astray", "in the air", "ear", "shelf", "given back", "gives back",
-    "put back", "puts back",
+    "put back", "puts back", "chore", "chores", "spoiled", "dearest", "offence",
 )  # fmt: skip
 """Words and phrases of our own making; `docs/glossary.md` and CONTRIBUTING have the field's."""
 _DENIED = re.compile(rf"\b(?:{'|'.join(map(re.escape, DENIED))})\b", re.IGNORECASE)
 _LEFT_OUT = re.compile(r"<!-- ([\w ]+) -->.*?<!-- /\1 -->|^ *```.*?^ *```|<!--.*?-->|^ *\|[^\n]*$", re.MULTILINE | re.DOTALL)
+_HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
+_PROGRAM = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"(?:^|\s)(?:#|--|//) (.*)$", re.MULTILINE)
+_WORD = re.compile(r"\d[\d,.]*|\w[\w'-]*")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _CODE = re.compile(r"`[^`]*`")
 _ENDS = re.compile(r"(?<=[.!?:;])\s+|(?<=[.!?:]\*\*)\s+|\n\s*\n|\n(?=\s*(?:[-*]|\d+\.)\s)")
@@ -26,23 +30,28 @@ _ENDS = re.compile(r"(?<=[.!?:;])\s+|(?<=[.!?:]\*\*)\s+|\n\s*\n|\n(?=\s*(?:[-*]|
 
 def sentences(page: str) -> Iterator[str]:
     """The sentences of a page, without tables, programs, headings and generated parts; what is between backquotes is one word."""
-    text = _CODE.sub("CODE", _LINK.sub(r"\1", _LEFT_OUT.sub("\n\n", page)))
-    for part in _ENDS.split(re.sub(r"^#.*$", "\n", text, flags=re.MULTILINE)):
+    for part in _ENDS.split(_plain(_HEADING.sub("\n", _LEFT_OUT.sub("\n\n", page)))):
         if sentence := " ".join(part.split()):
             yield sentence
 
 
+def lines(page: str) -> Iterator[str]:
+    """What `sentences` leaves out, line by line: tables, headings, generated parts, and of programs the comments."""
+    kept = _PROGRAM.sub(lambda program: "\n".join(_COMMENT.findall(program[0])), page)
+    commented = "\n".join("\n".join(_COMMENT.findall(program)) for program in _PROGRAM.findall(page))
+    left_out = "\n".join([commented, *_HEADING.findall(kept), *(part[0] for part in _LEFT_OUT.finditer(kept))])
+    yield from filter(None, _plain(left_out).splitlines())
+
+
 def flaws(page: str) -> list[str]:
-    """Sentences to be rewritten, each with the reason."""
-    found = []
-    for sentence in sentences(page):
-        words = len(re.findall(r"\d[\d,.]*|\w[\w'-]*", sentence))
-        denied = _DENIED.findall(sentence)
-        if words > MOST_WORDS:
-            found.append(f"{words} words: {sentence}")
-        if denied:
-            found.append(f"{', '.join(denied)}: {sentence}")
-    return found
+    """Sentences to be rewritten and lines with denied words, each with the reason."""
+    counted = [(len(_WORD.findall(sentence)), sentence) for sentence in sentences(page)]
+    long = [f"{words} words: {sentence}" for words, sentence in counted if words > MOST_WORDS]
+    return long + [f"{', '.join(words)}: {text}" for text in (*sentences(page), *lines(page)) if (words := _DENIED.findall(text))]
+
+
+def _plain(text: str) -> str:
+    return _CODE.sub("CODE", _LINK.sub(r"\1", text))
 
 
 def main() -> None:

@@ -27,3 +27,19 @@ def test_long_sentences_and_words_of_our_own_are_found() -> None:
     assert [] == flaws("\n\n".join(fine + linked))
     assert [f"26 words: {long} more."] == flaws(f"{long} more.")
     assert ["Nobody: Nobody waits."] == flaws("Nobody waits.")
+
+
+@pytest.mark.parametrize("text", [
+    "# Nobody waits", "| a | nobody waits |", "```sh\nrelay run   # nobody waits\n```", "```sql\n-- nobody waits\nSELECT 1;\n```",
+    "<!-- made -->\nnobody waits\n<!-- /made -->", "<!-- made -->\n| nobody waits |\n<!-- /made -->",
+])  # fmt: skip
+def test_words_of_our_own_are_found_outside_sentences_too(text: str) -> None:
+    """In headings, tables, comments of programs and generated parts, each once."""
+    [flaw] = flaws(f"Fine.\n\n{text}\n\nFine.")
+
+    assert "nobody" == flaw.partition(":")[0].lower()
+
+
+def test_a_program_itself_is_no_prose() -> None:
+    """Nor is what is between backquotes, or an address."""
+    assert [] == flaws("```sh\nrelay nobody\n```\n\n| `nobody` | [waits](nobody.md) |")
