@@ -63,7 +63,7 @@ class Metrics:
     def _add_outcomes(self, registry: CollectorRegistry) -> None:
         self._lost = Counter("relay_lock_lost", "Messages that another relay took over before they were settled.", registry=registry)
         self._swept = Counter("relay_swept", "Expired locks by where their message went.", ["to"], registry=registry)
-        self._stranded = Counter("relay_stranded", "Messages found below every head; should stay 0.", registry=registry)
+        self._stranded = Counter("relay_stranded", "Messages found below every cursor; should stay 0.", registry=registry)
         self._dead = Counter("relay_dead", "Messages archived dead, by code.", ["code"], registry=registry)
         self._received = Counter("relay_received", "Deliveries: new, known already, rejected.", ["outcome"], registry=registry)
         self._folded = Counter("relay_keys_folded", "Messages with a key by what a fold made of them.", ["outcome"], registry=registry)
