@@ -27,7 +27,7 @@ $(VENV)/.%: requirements/%.txt .ci/make-venv
 	@.ci/make-venv $(VENV) $<
 	@touch $@
 
-lock: $(STAMP) ## resolve the dependencies anew into requirements/
+lock: $(STAMP) ## resolve the dependencies again into requirements/
 	@$(BIN)/python -m pip install --quiet uv
 	@$(LOCK) --upgrade pyproject.toml --output-file requirements/runtime.txt
 	@$(LOCK) --upgrade pyproject.toml --constraints requirements/runtime.txt --extra dev --extra local --extra pipeline --output-file requirements/dev.txt
@@ -45,7 +45,7 @@ lint: $(STAMP) ## rules and format (ruff)
 	@$(BIN)/ruff check --quiet relay tests examples
 	@$(BIN)/ruff format --check --quiet relay tests examples
 
-format: $(STAMP) ## write the format, and what ruff can mend by itself
+format: $(STAMP) ## write the format, and what ruff can correct by itself
 	@$(BIN)/ruff check --quiet --fix relay tests examples
 	@$(BIN)/ruff format --quiet relay tests examples
 
@@ -73,7 +73,7 @@ demo: $(VENV)/.demo ## the product end to end, on private servers
 pipeline-demo: $(VENV)/.pipeline ## archive, lake, numbers, retention and replay end to end; what is missing is fetched, Java too
 	@$(BIN)/relay pipeline demo
 
-test-faults: $(STAMP) ## each fault some 20 times (hours; goes on where it was cut short), then the pipeline's: 20 kills among 4 million rows
+test-faults: $(STAMP) ## each fault some 20 times (hours; continues where it was cut short), then the pipeline's: 20 kills among 4 million rows
 	@status=0; $(BIN)/python -m pytest -v --fault-runs build/faults.jsonl tests/faults || status=$$?; \
 		$(BIN)/python -m tests.support.faults.docs_table build/faults.jsonl; [ $$status -eq 0 ] || [ $$status -eq 5 ]
 	@FAULT_LONG=1 FAULT_REPEATS=20 FAULT_ROWS=200000 $(BIN)/python -m pytest -q --durations=0 --durations-min=1 \
@@ -83,7 +83,7 @@ test-faults: $(STAMP) ## each fault some 20 times (hours; goes on where it was c
 soak: $(STAMP) ## load and a random fault each minute for HOURS=2 on private servers; the ledger must add up and no line may rise
 	@$(BIN)/python -m tests.soak --hours $${HOURS:-2}
 
-compatibility: $(STAMP) ## the tests on each pair of PostgreSQL 15-18 and RabbitMQ 3.10-4.3, or ONLY="18/4.3 borders"; hours, goes on where it was cut short
+compatibility: $(STAMP) ## the tests on each pair of PostgreSQL 15-18 and RabbitMQ 3.10-4.3, or ONLY="18/4.3 borders"; hours, continues where it was cut short
 	@$(BIN)/python -m tests.compatibility $(ONLY)
 
 simulate: $(STAMP) ## the relay between a database and a broker in memory: SIMULATION_SEEDS=100 seeds of SIMULATION_STEPS=5000 steps
@@ -101,10 +101,10 @@ build/mutmut/.made: requirements/mutation.txt | $(STAMP)
 		$(BIN)/python -c "$$purelib" > "$$(build/mutmut/bin/python -c "$$purelib")/development.pth"
 	@touch $@
 
-mutation: build/mutmut/.made ## change every expression of the modules in survey.toml, or of its group ONLY=store; goes on where it was cut short, writes docs/mutants.md
+mutation: build/mutmut/.made ## change every expression of the modules in survey.toml, or of its group ONLY=store; continues where it was cut short, writes docs/mutants.md
 	@WORKERS=$(WORKERS) build/mutmut/bin/python -m tests.mutants.survey --write $(ONLY)
 
-bench: $(STAMP) ## the relay beside a publisher that does nothing else: rate, CPU, WAL, delays, start, rest; 15 minutes or so on a quiet machine
+bench: $(STAMP) ## the relay compared with a publisher that does nothing else: rate, CPU, WAL, delays, start, rest; 15 minutes or so on a quiet machine
 	@$(BIN)/python -m tests.bench.speed
 
 bench-long: $(STAMP) ## what takes longer: a million and 10 million waiting, a snapshot held for 10 minutes, a large archive, where a microsecond goes; up to 25 GB below /tmp
@@ -119,10 +119,10 @@ bench-share: $(STAMP) ## one exchange's delay while another is flooded: 3 rounds
 bench-designs: $(STAMP) ## ways to find claimable messages, side by side: CPU, WAL, pages, what each finds; some minutes
 	@$(BIN)/python -m tests.bench.designs
 
-bench-pipeline: $(STAMP) ## what the pipeline costs beside Spark's own reader and writer; some minutes
+bench-pipeline: $(STAMP) ## what the pipeline costs compared with Spark's own reader and writer; some minutes
 	@$(BIN)/python -m tests.bench.pipeline
 
-bench-pipeline-long: $(STAMP) ## a driver's memory from 1 to 10 million rows, and few new rows beside many; 20 GB below /tmp
+bench-pipeline-long: $(STAMP) ## a driver's memory from 1 to 10 million rows, and few new rows next to many; 20 GB below /tmp
 	@$(BIN)/python -m tests.bench.pipeline --long
 
 conventions: $(STAMP) ## each documented behaviour and the tests that prove it

@@ -15,6 +15,7 @@ from relay.observability.queue_gauges import GAUGES
 from tests import ROOT
 from tests.support.faults.catalogue import MENU
 from tests.support.pages import doc_tables, docs
+from tests.support.servers.logins import KINDS
 
 every_page = pytest.mark.parametrize("page", docs.PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 KNOWN_ELSEWHERE = {"queue_message_test_seq", "queue_message_test"}
@@ -88,6 +89,15 @@ def test_every_metric_that_is_named_is_exported(page: Path) -> None:
     named = {span for span in docs.spans(page) if re.fullmatch(r"relay_[a-z_]+", span)}
 
     assert set() == named - exported - {"relay_id"}  # which is a value of a log line
+
+
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/operations/access.md"])
+def test_a_table_of_roles_has_every_role(page: str) -> None:
+    """The two that say what each may do and may not."""
+    table = docs.text_of(ROOT / page).partition("may not")[2].partition("\n\n")[0]
+
+    named = re.findall(r"^\| (?:[^|]*, role )?`(\w+)` \|", table, re.MULTILINE)
+    assert {kind.removeprefix("queue_message_") for kind in KINDS} == set(named)
 
 
 def test_pages_and_examples_import_public_names_alone() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests import ROOT
-from tests.support.pages.docs import PAGES
+from tests.support.pages.docs import PAGES, links
 
 EXAMPLES = ROOT / "examples"
 DECISIONS = ROOT / "docs" / "decisions"
@@ -44,3 +45,14 @@ def test_every_page_says_for_whom_it_is(page: str) -> None:
 
     assert title.startswith("# ")
     assert text.startswith("For ")
+
+
+def test_the_page_of_operations_leads_to_every_page_for_operators() -> None:
+    """Those of the menu's group, but itself."""
+    site = tomllib.loads((ROOT / "zensical.toml").read_text(encoding="utf-8"))
+    [group] = [part["Operate"] for part in site["project"]["nav"] if "Operate" in part]
+    overview, *pages = (ROOT / page for page in group)
+
+    assert {overview.parent / link for link in links(overview)} == {
+        overview.parent / os.path.relpath(page, overview.parent) for page in pages
+    }
