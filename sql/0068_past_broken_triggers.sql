@@ -39,3 +39,15 @@ EXCEPTION WHEN OTHERS THEN
     END;
 END
 $body$;
+
+-- As before, and a mark with it: whoever locks the marks' table holds up every delivery, and not one of them.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_try() RETURNS boolean LANGUAGE plpgsql AS $body$
+BEGIN
+    PERFORM pg_catalog.set_config('synchronous_commit', 'on', true);
+    INSERT INTO @schema@.queue_message (exchange) VALUES ('');
+    INSERT INTO @schema@.queue_message_received (consumer, message_id) VALUES ('trial', pg_catalog.gen_random_uuid()::pg_catalog.text);
+    RAISE EXCEPTION USING ERRCODE = 'QM000';
+EXCEPTION WHEN SQLSTATE 'QM000' THEN
+    RETURN true;
+END
+$body$;

@@ -176,6 +176,8 @@ class Receiver:
     async def _write_parts(self, taken: Sequence[Taken], size: int, *, lost: bool) -> Received:
         received = Received(0, 0, [])
         for start in range(0, len(taken), size):
+            if self._stopping.is_set():
+                return received.plus(Received(0, 0, [*taken[start:]]))
             part = taken[start : start + size]
             received = received.plus(await self._persist(part, Blame(self._inbox, rejects=len(part) == 1, lost=lost)))
         return received

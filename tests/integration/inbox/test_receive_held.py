@@ -129,6 +129,17 @@ async def test_a_broken_trigger_holds_up_its_own_deliveries(inbox: Inbox, inbox_
     assert 0 == await inbox_queue.value("SELECT count(*) FROM queue_message_dead")
 
 
+async def test_a_lock_on_the_marks_divides_nothing(inbox: Inbox, inbox_queue: Queue, app: psycopg.AsyncConnection[object]) -> None:
+    """As one on the queue: every delivery waits for it, so they stay together and in their order."""
+    await app.execute("LOCK TABLE queue_message_received IN EXCLUSIVE MODE")
+    told: list[events.Event] = []
+    async with receiving(inbox, [given(b"%d" % number, message_id=str(number)) for number in range(MANY)], told.append):
+        await until(lambda: any(isinstance(event, ReceiveFailed) for event in told))
+        await app.rollback()
+    assert [*range(MANY)] == await written(inbox_queue)
+    assert {MANY} == {event.messages for event in told if isinstance(event, ReceiveFailed)}
+
+
 async def test_any_number_of_open_marks_leaves_time_for_the_others(
     inbox: Inbox, inbox_queue: Queue, app: psycopg.AsyncConnection[object]
 ) -> None:
