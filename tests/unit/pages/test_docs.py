@@ -77,14 +77,19 @@ def test_every_name_of_the_schema_exists(page: Path) -> None:
     assert set() == named - docs.schema_names() - KNOWN_ELSEWHERE
 
 
+def metrics_page() -> str:
+    """All that a relay can show, once it has looked at its queue."""
+    metrics = Metrics(*PEERS)
+    metrics.sink(events.ListenUp())
+    metrics.watch(in_flight=int, silent=lambda: {"e": 1.0})
+    metrics.queue(dict.fromkeys(GAUGES, 0.0))
+    return metrics.render()[0].decode()
+
+
 @every_page
 def test_every_metric_that_is_named_is_exported(page: Path) -> None:
     """An alert on a metric that is not there never fires."""
-    metrics = Metrics(*PEERS)
-    metrics.sink(events.ListenUp())
-    metrics.watch(in_flight=int, silent=dict)
-    metrics.queue(dict.fromkeys(re.findall(r"relay_(?:queue_)?(\w+)", docs.text_of(page)), 0.0))
-    exported = set(re.findall(r"^(?:# TYPE )?(relay_\w+)", metrics.render()[0].decode(), re.MULTILINE))
+    exported = set(re.findall(r"^(?:# TYPE )?(relay_\w+)", metrics_page(), re.MULTILINE))
 
     named = {span for span in docs.spans(page) if re.fullmatch(r"relay_[a-z_]+", span)}
 
@@ -112,10 +117,7 @@ def test_pages_and_examples_import_public_names_alone() -> None:
 
 def test_every_metric_has_a_line_on_the_page_of_metrics() -> None:
     """Of a relay that looks at its queue; `process_*` is the library's."""
-    metrics = Metrics()
-    metrics.watch(in_flight=int, silent=lambda: {"e": 1.0})
-    metrics.queue(dict.fromkeys(GAUGES, 0.0))
-    exported = set(re.findall(r"^# TYPE (relay_\w+)", metrics.render()[0].decode(), re.MULTILINE))
+    exported = set(re.findall(r"^# TYPE (relay_\w+)", metrics_page(), re.MULTILINE))
     table = docs.text_of(ROOT / "docs" / "operations" / "alerts.md").partition("## Alerts")[0]
     named = set(re.findall(r"`(relay_\w+)`", "".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))))
 
