@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from relay.errors import StoreError
@@ -12,8 +13,8 @@ REFUSALS: Final = 3
 """Attempts before a refused delivery is rejected, where the cause may lie outside of it, such as in a trigger."""
 SILENCES: Final = 3
 """Writes of a delivery alone that PostgreSQL does not end, while it takes others, before it is rejected."""
-LOCKS: Final = 10
-"""Failures, in some 10 seconds, for a lock that a lost statement of our own may hold; PostgreSQL has ended that one by then."""
+LOST_SECONDS: Final = 15.0
+"""How long a lock may be one of a lost statement of our own: PostgreSQL looks every 10 seconds whether its client is there."""
 
 
 class Blame:
@@ -22,15 +23,14 @@ class Blame:
     Args:
         inbox: is asked whether it takes another message, where a write went unanswered or waited for a lock.
         rejects: a delivery that is to blame is rejected; for that a single failure does not suffice, where the cause may lie outside.
-        lost: a statement that wrote these deliveries was lost, and may still be at work.
+        lost_at: when a statement that wrote these deliveries was lost, which may still be at work; monotonic seconds.
 
     """
 
-    def __init__(self, inbox: InboxStore, *, rejects: bool, lost: bool = False) -> None:
+    def __init__(self, inbox: InboxStore, *, rejects: bool, lost_at: float | None = None) -> None:
         self._inbox = inbox
         self._rejects = rejects
-        self.lost = lost
-        self._locks = 0
+        self.lost_at = lost_at
         self._refusals = 0
         self._silences = 0
 
@@ -41,14 +41,14 @@ class Blame:
         if error.refused:
             self._refusals += 1
             return not self._rejects or self._refusals > REFUSALS
-        self.lost = self.lost or not error.in_passing
+        if not error.in_passing:
+            self.lost_at = time.monotonic()
         # A server that is slow, locked or away takes no other message either, and is waited for.
         if not (error.unanswered or error.in_passing) or not await self._inbox.takes_others():
             return False
-        self._silences += error.unanswered
-        self._locks = self._locks + 1 if error.in_passing else 0
         if error.in_passing:
-            return not self.lost or self._locks >= LOCKS
+            return self.lost_at is None or time.monotonic() - self.lost_at > LOST_SECONDS
+        self._silences += 1
         return not self._rejects or self._silences >= SILENCES
 
 

@@ -168,24 +168,25 @@ class Receiver:
             if not alone:
                 # Half by half would wait for no answer, or for a lock, nine times, where the batch has 500.
                 size = 1 if error.unanswered or error.in_passing else len(taken) // 2
-                return await self._write_parts(taken, size, lost=blame.lost)
+                return await self._write_parts(taken, size, lost_at=blame.lost_at)
             problem = problem_of(error)
             return await self._reject(taken[0], problem, blame) if problem else self._hold(taken[0], blame, error)
         return Received(0, 0, [*taken]) if new is None else Received(new, 0, [])
 
-    async def _write_parts(self, taken: Sequence[Taken], size: int, *, lost: bool) -> Received:
+    async def _write_parts(self, taken: Sequence[Taken], size: int, *, lost_at: float | None) -> Received:
         received = Received(0, 0, [])
         for start in range(0, len(taken), size):
             if self._stopping.is_set():
                 return received.plus(Received(0, 0, [*taken[start:]]))
             part = taken[start : start + size]
-            received = received.plus(await self._persist(part, Blame(self._inbox, rejects=len(part) == 1, lost=lost)))
+            received = received.plus(await self._persist(part, Blame(self._inbox, rejects=len(part) == 1, lost_at=lost_at)))
         return received
 
     async def _reject(self, one: Taken, problem: Problem, blame: Blame) -> Received:
         """Archive one delivery as rejected, and count it; hold one that the archive does not take either, while it takes others."""
+        rejecting = Blame(self._inbox, rejects=False, lost_at=blame.lost_at)
         try:
-            new = await self._retry([one], lambda: self._inbox.reject(one.delivery, problem), Blame(self._inbox, rejects=False))
+            new = await self._retry([one], lambda: self._inbox.reject(one.delivery, problem), rejecting)
         except StoreError as error:
             return self._hold(one, blame, error)
         if new:
