@@ -52,7 +52,7 @@ class Silence:
 class Uncounted:
     """Stands for `relay.observability.metrics.Metrics`, which nobody reads here."""
 
-    def __init__(self) -> None:
+    def __init__(self, *_peers: str) -> None:
         self.sink = self.present = self.watch = self.queue = lambda *_, **__: None
 
 
