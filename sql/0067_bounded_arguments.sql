@@ -328,7 +328,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
 $body$;
 
 -- When a schedule's message was last put off because somebody held what it needs: those that nobody holds up go first.
-ALTER TABLE @schema@.queue_message_schedule ADD COLUMN put_off_at timestamptz NOT NULL DEFAULT '-infinity';
+ALTER TABLE @schema@.queue_message_schedule ADD COLUMN put_off_at timestamptz NOT NULL DEFAULT 'epoch';
 
 -- As before, but a schedule that waits for a lock is put off and undoes no other, and a call ends after two seconds: what it has done holds, and
 -- the next call goes on.
