@@ -15,6 +15,7 @@ pytest_plugins = [
     f"tests.support.{name}"
     for name in (
         "pages.conventions",
+        "servers.in_memory",
         "servers.shared",
         "servers.private",
         "database.queue",

@@ -31,6 +31,8 @@ _SETTINGS = (
     "max_wal_size=1GB",
     "timezone=UTC",
 )
+POSTGRES_FOLDER = "TEST_POSTGRES_FOLDER"
+"""Names the folder below which servers keep their data, such as one in memory."""
 _UNSAFE_AND_FAST = ("fsync=off", "full_page_writes=off")
 
 
@@ -44,7 +46,8 @@ class Postgres(Server):
     """
 
     def __init__(self, bin_folder: Path | None = None, *, settings: Sequence[str] = (), fsync: bool = False) -> None:
-        super().__init__("PostgreSQL", name="postgres", prefix="relay-pg-", stop_by=_SIGNAL_OF_MODE["fast"])
+        parent = os.environ.get(POSTGRES_FOLDER)
+        super().__init__("PostgreSQL", name="postgres", prefix="relay-pg-", stop_by=_SIGNAL_OF_MODE["fast"], parent=parent)
         self.bin = bin_folder or find_postgres()
         self.settings = (*_SETTINGS, *self._preload(), *(() if fsync else _UNSAFE_AND_FAST), *settings)
         [self.port] = free_ports(1)

@@ -43,11 +43,18 @@ rm -rf "$folder" || { sleep 1; rm -rf "$folder"; }
 
 
 class Keeper:
-    """A private folder, and a guard that ends its processes and removes it when this process has ended."""
+    """A private folder, and a guard that ends its processes and removes it when this process has ended.
 
-    def __init__(self, prefix: str) -> None:
+    Args:
+        prefix: how the folder's name begins.
+        parent: where it is made; None for /tmp.
+
+    """
+
+    def __init__(self, prefix: str, parent: str | None = None) -> None:
         # A socket's path has at most 107 bytes, so never use a deep TMPDIR.
-        self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir="/tmp" if os.access("/tmp", os.W_OK) else None))  # noqa: S108
+        parent = parent or ("/tmp" if os.access("/tmp", os.W_OK) else None)  # noqa: S108
+        self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         (self.folder / "wards").mkdir()
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", _GUARD, "sh", str(self.folder)],
@@ -101,11 +108,12 @@ class Server(ABC):
         name: what its process is called in its folder.
         prefix: begin of the folder's name.
         stop_by: signal that shuts it down in order.
+        parent: where its folder is made; None for /tmp.
 
     """
 
-    def __init__(self, title: str, *, name: str, prefix: str, stop_by: signal.Signals) -> None:
-        self._title, self._name, self._prefix, self._stop_by = title, name, prefix, stop_by
+    def __init__(self, title: str, *, name: str, prefix: str, stop_by: signal.Signals, parent: str | None = None) -> None:
+        self._title, self._name, self._prefix, self._stop_by, self._parent = title, name, prefix, stop_by, parent
         self._keeper: Keeper | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -181,7 +189,7 @@ class Server(ABC):
 
     def _made(self) -> Keeper:
         if self._keeper is None:
-            self._keeper = Keeper(self._prefix)
+            self._keeper = Keeper(self._prefix, self._parent)
             self._prepare(self._keeper)
         return self._keeper
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,10 +60,12 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def tests() -> set[str]:
+@functools.cache
+def tests() -> frozenset[str]:
     """Names of all test functions and test files."""
     files = [*ROOT.glob("tests/**/test_*.py"), *ROOT.glob("examples/**/test*.py")]
-    return {path.name for path in files} | {name for path in files for name in re.findall(r"def (test_\w+)", text_of(path))}
+    names = {name for path in files for name in re.findall(r"def (test_\w+)", text_of(path))}
+    return frozenset({path.name for path in files} | names)
 
 
 def wrong_command(line: str) -> str:
@@ -85,6 +88,7 @@ def variables() -> set[str]:
     return {*names, *(f"{name}_FILE" for name in names), *images}
 
 
+@functools.cache
 def codes() -> set[str]:
     """Every error code that the relay or the schema writes."""
     found = {code for path in ROOT.glob("relay/**/*.py") for code in _codes_of(path)}
@@ -115,6 +119,7 @@ def imported_names(program: str) -> set[str]:
     return {f"{module}.{name.strip()}" for module, names in lines for name in names.split(",")}
 
 
+@functools.cache
 def schema_names() -> set[str]:
     """Names of tables, views, functions and columns of them that the migrations mention."""
     return {name for path in ROOT.glob("sql/*.sql") for name in re.findall(r"queue_message\w*", text_of(path))}
