@@ -127,7 +127,7 @@ async def test_a_session_that_kerberos_encrypts_is_told_from_plain_text(
 ) -> None:
     """PostgreSQL is asked only after a login by GSSAPI; that alone encrypts nothing."""
     connection = await connect(database_url, "relay", prepare_threshold=None)
-    monkeypatch.setattr("relay.postgres.session._KERBEROS", f"SELECT {answer[0]}".encode())
+    monkeypatch.setattr("relay.postgres.session.text", lambda _: f"SELECT {answer[0]}")
     stand_in = SimpleNamespace(pgconn=SimpleNamespace(used_gssapi=used), execute=connection.execute, fileno=connection.fileno)
 
     assert kerberos == await _kerberos(cast("Connection", stand_in))
