@@ -65,6 +65,7 @@ class Relay:
         base = self.base
         await base.upkeep.check_schema()
         controls = await base.upkeep.refresh_policy()
+        await base.upkeep.refresh_contracts()
         if not await Renumbering(base.upkeep, base.emit).finish(base.stop):
             return False
         relay_id = await base.store.register()

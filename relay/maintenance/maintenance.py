@@ -20,6 +20,8 @@ from relay.ports import NOWHERE, Places
 
 HEARTBEAT_SECONDS = 2.0
 """Seconds between two heartbeats."""
+CONTRACT_SECONDS = 1.0
+"""Seconds between two looks whether the policy has other contracts."""
 LANE_SECONDS = 2.5
 """Seconds between two renewals of the lanes' leases; a lease lasts twice as long."""
 GAUGE_SECONDS = 15.0
@@ -58,6 +60,9 @@ class MaintenanceStore(ForeignStore, FoldStore, Protocol):
         Raises:
             WrongDirectionError: the schema's direction has changed.
         """
+
+    async def refresh_contracts(self) -> None:
+        """Load the message contracts if the policy that was read last has others."""
 
     async def run_schedules(self) -> tuple[int, float | None]:
         """Insert the messages of due schedules; return how many, and the seconds until the next tick (None without one)."""
@@ -109,6 +114,7 @@ class Maintenance:
             tasks.create_task(self._foreign_tasks().run())
             tasks.create_task(self._quick_tasks().run())
             tasks.create_task(self._key_tasks().run())
+            tasks.create_task(self._contract_tasks().run())
             tasks.create_task(self._lock_renewer.run(self._pause_exchanges))
             tasks.create_task(self._scrub.run())
             tasks.create_task(self._schedules.run())
@@ -126,6 +132,10 @@ class Maintenance:
     def _key_tasks(self) -> PeriodicTasks:
         """Tasks that may take long; the heartbeat must not wait for them."""
         return PeriodicTasks(PeriodicTask("messages with a key", HEARTBEAT_SECONDS, self._read_next_fold), emit=self._emit)
+
+    def _contract_tasks(self) -> PeriodicTasks:
+        """To compile contracts may take a minute."""
+        return PeriodicTasks(PeriodicTask("contracts", CONTRACT_SECONDS, self._store.refresh_contracts), emit=self._emit)
 
     def _slow_tasks(self) -> PeriodicTasks:
         """Tasks that may take long or wait for the archive; renewals of locks and lanes must not wait for them."""

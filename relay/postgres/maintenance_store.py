@@ -45,7 +45,7 @@ class PostgresMaintenance:
         self._store = store
         self._direction = direction
         self._contracts = contracts
-        self._contracts_read = ""
+        self._contracts_there = self._contracts_read = ""
         self._needs = needs
         self._adopt = adopt
 
@@ -115,7 +115,7 @@ class PostgresMaintenance:
         if not is_of(self._direction, settings):
             raise other_way(self._direction)
         self._adopt(policy, settings)
-        await self._refresh_contracts("".join(value for kind, _, value in rows if kind == "contracts"))
+        self._contracts_there = "".join(value for kind, _, value in rows if kind == "contracts")
         return Controls(
             paused=[name for kind, name, _ in rows if kind == "paused"],
             limits={name: float(figure) for kind, name, figure in rows if kind == "limited"},
@@ -146,11 +146,15 @@ class PostgresMaintenance:
         """Why keys could not be sent, by name; at most so many as a log should tell of."""
         return dict(await self._store.run("list_failing_keys", most=FAILING))
 
-    async def _refresh_contracts(self, fingerprint: str) -> None:
-        """Read the message contracts if they are others than those that were read last; a relay begins without any."""
-        if fingerprint != self._contracts_read:
+    async def refresh_contracts(self) -> None:
+        """Read the message contracts if the last policy had others than were read last; a relay begins without any.
+
+        Raises:
+            StoreError: they could not be read.
+        """
+        if (there := self._contracts_there) != self._contracts_read:
             await self._contracts(await self._store.run("read_contracts"))
-            self._contracts_read = fingerprint
+            self._contracts_read = there
 
 
 def ahead(asked: float, clock: float, answered: float) -> float:

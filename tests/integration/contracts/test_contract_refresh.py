@@ -34,17 +34,42 @@ def noting(told: list[list[tuple[Any, ...]]]) -> Callable[[list[tuple[Any, ...]]
     return note
 
 
+async def refresh(upkeep: PostgresMaintenance) -> None:
+    """Read the policy, and the contracts if it has others."""
+    await upkeep.refresh_policy()
+    await upkeep.refresh_contracts()
+
+
+async def test_a_policy_does_not_wait_until_contracts_are_compiled(queue: Queue, store: MadeStore) -> None:
+    """Heartbeats, lanes and pauses come with it, and to compile may take a minute."""
+    for_ever = asyncio.Event()
+
+    async def compile_for_ever(_: object) -> None:
+        await for_ever.wait()
+
+    upkeep = PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=compile_for_ever)
+    await queue.sql(CHANGES[0])
+    async with asyncio.timeout(10):
+        await upkeep.refresh_policy()
+        compiling = asyncio.create_task(upkeep.refresh_contracts())
+        await queue.sql("SELECT queue_message_pause('orders', 'broken')")
+        assert ["orders"] == (await upkeep.refresh_policy()).paused
+
+    assert not compiling.done()
+    compiling.cancel()
+
+
 async def test_contracts_are_read_when_they_changed_and_not_otherwise(queue: Queue, store: MadeStore) -> None:
     """Each change once; without any, and in between, nothing is read beside the policy."""
     told: list[list[tuple[Any, ...]]] = []
     upkeep = PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=noting(told))
-    await upkeep.refresh_policy()
+    await refresh(upkeep)
     assert [] == told
 
     for number, change in enumerate(CHANGES, start=1):
         await queue.sql(change)
-        await upkeep.refresh_policy()
-        await upkeep.refresh_policy()
+        await refresh(upkeep)
+        await refresh(upkeep)
         assert number == len(told), change
 
     assert [("orders", "#", 1, "warn", "true")] == told[0]
@@ -58,7 +83,7 @@ async def test_versions_that_hold_for_nothing_are_not_read(queue: Queue, store: 
     for number in range(50):
         mode = "enforce" if number < 25 else "warn"
         await queue.sql(f"SELECT queue_message_contract_add('orders', '#', '{{\"maximum\": {number}}}', NULL, '{mode}')")
-    await PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=noting(told)).refresh_policy()
+    await refresh(PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=noting(told)))
 
     assert [[(25, "enforce"), (50, "warn")]] == [[(row[2], row[3]) for row in rows] for rows in told]
 
@@ -71,9 +96,9 @@ async def test_a_change_that_commits_late_is_heard_too(queue: Queue, store: Made
     async with await psycopg.AsyncConnection.connect(database_url) as slow:
         await slow.execute("SELECT queue_message_contract_mode('orders', 'a', 'enforce')")
         await queue.sql("SELECT queue_message_contract_mode('orders', 'b', 'enforce')")
-        await upkeep.refresh_policy()
+        await refresh(upkeep)
         await slow.commit()
-    await upkeep.refresh_policy()
+    await refresh(upkeep)
 
     assert [{"b": "enforce", "a": "warn"}, {"a": "enforce", "b": "enforce"}] == [{row[1]: row[3] for row in rows} for rows in told]
 

@@ -244,6 +244,21 @@ async def test_a_relay_that_is_missed_keeps_its_part_until_it_is_missed_again(mo
     assert [3, 3, 3, 3, 1, 2] == parts[:6]
 
 
+async def test_neither_heartbeat_nor_lanes_wait_until_contracts_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the other relays would take its lanes."""
+
+    async def compile_for_ever() -> None:
+        reports.told.append("contracts")
+        await asyncio.Event().wait()
+
+    reports = Reports(1, 1, 1, 1)
+    monkeypatch.setattr(reports, "refresh_contracts", compile_for_ever, raising=False)
+
+    await parts_of(monkeypatch, reports)
+
+    assert (1, 4) == (reports.told.count("contracts"), reports.told.count("policy"))
+
+
 class Rig:
     """What a relay does beside the loop, one step at a time."""
 
