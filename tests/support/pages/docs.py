@@ -20,7 +20,8 @@ PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 PAGES += [ROOT / "examples" / "README.md", *sorted(ROOT.glob("examples/*/README.md"))]
 _CODE_PLACES = {"Problem": 0, "PublishResult": 1, "OptionsError": 0, "Archive": 1, "Retry": 1, "GiveBack": 0}
 """Which argument of a call is an error code."""
-_FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+PROGRAM = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+"""A program or a session on a page, with the lines that enclose it."""
 _WORD = re.compile(r"[a-z]+(_[a-z]+)*")
 
 
@@ -36,12 +37,12 @@ def text_of(page: Path) -> str:
 
 def blocks(page: Path) -> list[str]:
     """Programs and sessions of a page, with the lines that enclose them."""
-    return _FENCE.findall(text_of(page))
+    return PROGRAM.findall(text_of(page))
 
 
 def prose(page: Path) -> str:
     """A page without its blocks."""
-    return _FENCE.sub("", text_of(page))
+    return PROGRAM.sub("", text_of(page))
 
 
 def spans(page: Path) -> list[str]:

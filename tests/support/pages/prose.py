@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.pages.docs import PAGES
+from tests.support.pages.docs import PAGES, PROGRAM
 
 MOST_WORDS = 25
 """Of a sentence."""
@@ -20,7 +20,6 @@ DENIED = (
 _DENIED = re.compile(rf"\b(?:{'|'.join(map(re.escape, DENIED))})\b", re.IGNORECASE)
 _LEFT_OUT = re.compile(r"<!-- ([\w ]+) -->.*?<!-- /\1 -->|^ *```.*?^ *```|<!--.*?-->|^ *\|[^\n]*$", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#+ .*$", re.MULTILINE)
-_PROGRAM = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"(?:^|\s)(?:#|--|//) (.*)$", re.MULTILINE)
 _WORD = re.compile(r"\d[\d,.]*|\w[\w'-]*")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
@@ -37,10 +36,10 @@ def sentences(page: str) -> Iterator[str]:
 
 def lines(page: str) -> Iterator[str]:
     """What `sentences` leaves out, line by line: tables, headings, generated parts, and of programs the comments."""
-    kept = _PROGRAM.sub(lambda program: "\n".join(_COMMENT.findall(program[0])), page)
-    commented = "\n".join("\n".join(_COMMENT.findall(program)) for program in _PROGRAM.findall(page))
-    left_out = "\n".join([commented, *_HEADING.findall(kept), *(part[0] for part in _LEFT_OUT.finditer(kept))])
-    yield from filter(None, _plain(left_out).splitlines())
+    text = PROGRAM.sub("", page)
+    comments = [comment for program in PROGRAM.findall(page) for comment in _COMMENT.findall(program)]
+    left_out = [*comments, *_HEADING.findall(text), *(part[0] for part in _LEFT_OUT.finditer(text))]
+    yield from filter(None, _plain("\n".join(left_out)).splitlines())
 
 
 def flaws(page: str) -> list[str]:
