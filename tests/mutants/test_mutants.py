@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from typing import Final
 
@@ -16,8 +15,6 @@ from tests.support.pages import docs
 
 MUTANTS = load()
 FUNCTION: Final = re.compile(r"CREATE (?:OR REPLACE )?FUNCTION @schema@\.(\w+)")
-TRIED: Final = 30
-"""Mutants of a run: all that are fast take three minutes."""
 TOOTHLESS = Mutant(
     name="a sentence of a docstring",
     file="relay/engine/retry.py",
@@ -27,11 +24,12 @@ TOOTHLESS = Mutant(
 )
 
 
-@pytest.mark.timeout(300)
-def test_a_safeguard_that_is_switched_off_turns_its_test_red(chance: random.Random) -> None:
-    """Some that need no server, others in each run; `make mutants` does the same with all."""
-    verdicts = try_all(chance.sample([mutant for mutant in MUTANTS if mutant.fast], TRIED), servers={})
+@pytest.mark.timeout(900)
+def test_a_safeguard_that_is_switched_off_turns_its_test_red() -> None:
+    """Those that need no server, in some three minutes; `make mutants` does the same with all."""
+    verdicts = try_all([mutant for mutant in MUTANTS if mutant.fast], servers={})
 
+    assert len(verdicts) >= 12
     assert [] == [(verdict.mutant.name, verdict.note) for verdict in verdicts if not verdict.killed]
 
 

@@ -78,11 +78,7 @@ async def _of_the_dead(queue: Queue, to: dict[str, str]) -> str:
     return id_
 
 
-@pytest.mark.parametrize(
-    ("refusal", "place"),
-    [*((name, _fresh) for name in REFUSALS), *(("raises", place) for place in (_ordered, _retried, _suspect, _of_the_dead))],
-    indirect=["refusal"],
-)
+@pytest.mark.parametrize("place", [_fresh, _ordered, _retried, _suspect, _of_the_dead])
 async def test_a_message_that_a_trigger_refuses_holds_up_no_other(
     relays: Relays, queue: Queue, inbox: Declared, topology: Topology, amqp_url: str, refusal: str,
     place: Callable[[Queue, dict[str, str]], Awaitable[str]],
