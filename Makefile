@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.dev
 # Extras stay in the lock: pip would judge `coverage[toml]` by its newest release, which has no hash here, and refuse the whole file.
-LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras
+LOCK := $(BIN)/uv pip compile --system-certs --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate --no-strip-extras
 # Two processes take file by file, each with servers of its own; tests/support/xdist_order.py lets folders that compute and that wait take turns.
 TESTS := $(wildcard $(addprefix tests/,pipeline faults acceptance examples compatibility security containers mutants integration contract simulation unit))
 WORKERS ?= 2
@@ -23,12 +23,11 @@ help: ## list the targets
 venv: $(STAMP) ## make .venv from the lock file
 
 # One environment that grows: the demos need a part of what development needs.
-$(VENV)/.%: requirements/%.txt .ci/make-venv
+$(VENV)/.%: requirements/%.txt .ci/make-venv .ci/install
 	@.ci/make-venv $(VENV) $<
 	@touch $@
 
 lock: $(STAMP) ## resolve the dependencies again into requirements/
-	@$(BIN)/python -m pip install --quiet uv
 	@$(LOCK) --upgrade pyproject.toml --output-file requirements/runtime.txt
 	@$(LOCK) --upgrade pyproject.toml --constraints requirements/runtime.txt --extra dev --extra local --extra pipeline --output-file requirements/dev.txt
 	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local - pyproject.toml --output-file requirements/demo.txt
@@ -38,6 +37,7 @@ lock: $(STAMP) ## resolve the dependencies again into requirements/
 	@echo 'mutmut>=3.8' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/mutation.txt -
 	@printf '%s\n' 'dbt-core<1.12' 'dbt-duckdb>=1.11' 'duckdb==1.5.5' 'duckdb-extension-delta==1.5.5' 'ipykernel>=7' 'nbclient>=0.11' 'pyarrow>=21' 'pyspark>=4.2,<4.3' \
 		| $(LOCK) --upgrade --output-file requirements/readers.txt -
+	@echo 'uv>=0.9' | $(LOCK) --upgrade --output-file requirements/uv.txt -
 	@printf '%s\n' pip-audit cyclonedx-bom | $(LOCK) --upgrade --output-file requirements/audit.txt -
 
 lint: $(STAMP) ## rules and format (ruff)
@@ -96,7 +96,7 @@ mutants: $(STAMP) ## switch off each safeguard in a copy and see its test turn r
 build/mutmut/.made: requirements/mutation.txt | $(STAMP)
 	@echo "mutation: installing $< into build/mutmut"
 	@$(BIN)/python -m venv --clear build/mutmut
-	@build/mutmut/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes --progress-bar off -q -r $<
+	@.ci/install build/mutmut $<
 	@purelib='import sysconfig; print(sysconfig.get_path("purelib"))'; \
 		$(BIN)/python -c "$$purelib" > "$$(build/mutmut/bin/python -c "$$purelib")/development.pth"
 	@touch $@
@@ -132,7 +132,7 @@ conventions: $(STAMP) ## each documented behaviour and the tests that prove it
 build/audit/.made: requirements/audit.txt | $(STAMP)
 	@echo "audit: installing $< into build/audit"
 	@$(BIN)/python -m venv --clear build/audit
-	@build/audit/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes --progress-bar off -q -r $<
+	@.ci/install build/audit $<
 	@touch $@
 
 audit: build/audit/.made ## the locked packages: known vulnerabilities, CycloneDX lists and licences in build/
@@ -141,9 +141,9 @@ audit: build/audit/.made ## the locked packages: known vulnerabilities, CycloneD
 # Programs that read the lake have an environment of their own: delta-spark, and DuckDB's extension for Delta, need older versions of Spark and DuckDB
 # than development has. Spark brings Ivy along, which fetches jars.
 build/readers/.made: requirements/readers.txt $(wildcard requirements/delta/*) | $(STAMP)
-	@echo "readers: installing $< into build/readers (1.1 GB, some minutes)"
+	@echo "readers: installing $< into build/readers (1.1 GB, a minute)"
 	@$(BIN)/python -m venv --clear build/readers
-	@build/readers/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes --progress-bar off -q -r $<
+	@.ci/install build/readers $<
 	@java -jar build/readers/lib/python3*/site-packages/pyspark/jars/ivy-*.jar -settings requirements/delta/ivysettings.xml -cache build/readers/ivy \
 		-ivy requirements/delta/ivy.xml -retrieve 'build/readers/jars/[artifact]-[revision].[ext]' -warn >/dev/null
 	@cd build/readers/jars && sha256sum --quiet -c ../../../requirements/delta/sha256
@@ -156,7 +156,7 @@ readers: build/readers/.made $(STAMP) ## DuckDB, delta-spark, dbt, a notebook an
 build/docs/.made: requirements/docs.txt | $(STAMP)
 	@echo "docs: installing $< into build/docs"
 	@$(BIN)/python -m venv --clear build/docs
-	@build/docs/bin/python -m pip install --disable-pip-version-check --no-input --require-hashes --progress-bar off -q -r $<
+	@.ci/install build/docs $<
 	@touch $@
 
 build/site/pages: FORCE

@@ -11,6 +11,8 @@ import subprocess
 import pytest
 from hypothesis import settings
 
+from relay.devservers.java import QUICK_START
+
 pytest_plugins = [
     f"tests.support.{name}"
     for name in (
@@ -36,7 +38,7 @@ settings.load_profile("patient")
 
 
 def pytest_configure() -> None:
-    """Forget the user's own servers and settings, here and in every process that a test starts, and hear SIGINT.
+    """Forget the user's own servers and settings, here and in every process that a test starts, and hear SIGINT; Spark starts quickly.
 
     A shell in the background starts its commands with SIGINT ignored, and so would every process here be.
     """
@@ -44,6 +46,7 @@ def pytest_configure() -> None:
     for name in list(os.environ):
         if name.startswith(("RELAY_", "PG")) or name == "AMQP_URL":
             del os.environ[name]
+    os.environ.update(QUICK_START)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -91,6 +91,7 @@ async def test_chores_of_a_queue_in_order_find_nothing_to_do(place: Place) -> No
     assert (0, (0, 0)) == (await chores.ensure_partitions(), await chores.retain())
     assert (0, False) == (await chores.renumber())[:2]
     await chores.renotify()
+    await chores.refresh_contracts()
     assert (0, None) == await chores.run_schedules()
     assert (await chores.fold_in(-math.inf)).due_in is None
     assert (0, 0, 0, None) == (await chores.fold_keys(-math.inf))[:4]

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 from relay.demo.errors import DemoError
 from relay.demo.screen import Screen
 from relay.demo.sidecars import COMMAND
+from relay.devservers.java import QUICK_START
 from relay.devservers.process import Keeper, kill_family, plain_environment
 
 _LOOK: Final = 0.1
@@ -48,7 +49,7 @@ class Jobs:
         (self._keeper.folder / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n")
         # What a killed Spark leaves behind goes with the folder; two cores, so that the demo is the same everywhere.
         places = {"SPARK_CONF_DIR": folder, "SPARK_LOCAL_DIRS": folder, "TMPDIR": folder}
-        spark = {"JAVA_HOME": str(java), "SPARK_MASTER": "local[2]", **places}
+        spark = {"JAVA_HOME": str(java), "SPARK_MASTER": "local[2]", **places, **QUICK_START}
         self._environment = {**plain_environment(self._keeper.folder), **spark, **settings}
         self._screen = screen
         self._number = 0

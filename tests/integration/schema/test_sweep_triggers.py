@@ -7,13 +7,13 @@ import pytest
 from relay import events
 from tests.support.database.queue import MadeStore, MakeStore, Queue
 
-UNQUALIFIED = """
+WRITES_LOG = """
     CREATE TABLE log_of_the_application (id uuid);
-    CREATE FUNCTION write_log() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION write_log() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$
     BEGIN INSERT INTO log_of_the_application VALUES (NEW.id); RETURN NEW; END $$;
     CREATE TRIGGER write_log BEFORE {} FOR EACH ROW EXECUTE FUNCTION write_log();
 """
-"""A trigger that finds its table by the search path of the session."""
+"""A trigger that finds its table by a search path of its own."""
 REFUSES = """
     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {}; END $$;
     CREATE TRIGGER refuse BEFORE {} FOR EACH ROW WHEN ({}) EXECUTE FUNCTION refuse();
@@ -30,9 +30,9 @@ async def exhaust(queue: Queue, id_: str) -> None:
 
 
 async def test_a_trigger_that_lets_the_claim_through_lets_the_release_through(queue: Queue, store: MadeStore) -> None:
-    """Its unqualified names mean in the release what they meant in the claim."""
+    """Its names mean in the release what they meant in the claim."""
     await queue.insert(4)
-    await queue.sql(UNQUALIFIED.format("UPDATE ON queue_message"))
+    await queue.sql(WRITES_LOG.format("UPDATE ON queue_message"))
     await store.batch()
     await queue.expire()
 
@@ -93,7 +93,10 @@ async def test_a_dead_message_that_the_archive_refuses_keeps_no_lock_from_being_
 
     if by == "scrub":
         assert (3, 0) == await store.sweep()
-        assert [events.MessageRefused(ids[0], "orders", words)] == logged
+        [told] = logged
+        assert isinstance(told, events.MessageRefused)
+        assert (ids[0], "orders") == (told.id, told.exchange)
+        assert words in told.error
     else:
         await queue.sql("SELECT queue_message_sweep_minute()")
 

@@ -138,7 +138,7 @@ async def test_a_trigger_on_the_archive_that_waits_loses_no_lock(
     await queue.sql("INSERT INTO total VALUES (0)")
     await queue.sql(
         "CREATE FUNCTION count_message() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$BEGIN UPDATE total SET messages = messages + 1; RETURN NULL; END$$"
+        "$$BEGIN UPDATE public.total SET messages = messages + 1; RETURN NULL; END$$"
     )
     await queue.sql("CREATE TRIGGER counted AFTER INSERT ON queue_message_archive FOR EACH ROW EXECUTE FUNCTION count_message()")
     ids = await queue.insert(3)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from relay.devservers.java import find_java
+from relay.devservers.java import QUICK_START, find_java
 from relay.devservers.process import plain_environment
 from tests import ROOT
 
@@ -81,4 +81,10 @@ def _environment(home: Path) -> dict[str, str]:
     """A home of the test's own, where DuckDB keeps its extensions; the environment's programs, and a Java of Spark's first."""
     java = find_java()
     path = os.pathsep.join([str(READERS / "bin"), str(java / "bin"), os.environ["PATH"]])
-    return {**plain_environment(home), "PATH": path, "JAVA_HOME": str(java), "PYSPARK_PYTHON": str(READERS / "bin" / "python")}
+    return {
+        **plain_environment(home),
+        **QUICK_START,
+        "PATH": path,
+        "JAVA_HOME": str(java),
+        "PYSPARK_PYTHON": str(READERS / "bin" / "python"),
+    }
