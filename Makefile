@@ -141,7 +141,7 @@ audit: build/audit/.made ## the locked packages: known vulnerabilities, CycloneD
 # Programs that read the lake have an environment of their own: delta-spark, and DuckDB's extension for Delta, need older versions of Spark and DuckDB
 # than development has. Spark brings Ivy along, which fetches jars.
 build/readers/.made: requirements/readers.txt $(wildcard requirements/delta/*) | $(STAMP)
-	@echo "readers: installing $< into build/readers (1.1 GB, a minute)"
+	@echo "readers: installing $< into build/readers (1.1 GB, a minute or two)"
 	@$(BIN)/python -m venv --clear build/readers
 	@.ci/install build/readers $<
 	@java -jar build/readers/lib/python3*/site-packages/pyspark/jars/ivy-*.jar -settings requirements/delta/ivysettings.xml -cache build/readers/ivy \
