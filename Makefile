@@ -15,7 +15,7 @@ WORKERS ?= 2
 # What the documentation site shows or links to.
 PAGES := README.md SECURITY.md CONTRIBUTING.md CHANGELOG.md LICENSE docs examples tests/compatibility/cells.py
 
-.PHONY: help venv lock lint format types imports unit test examples demo pipeline-demo test-faults compatibility soak simulate mutants mutation readers bench bench-long bench-rivals bench-share bench-designs bench-pipeline bench-pipeline-long conventions audit docs docs-serve wheel clean FORCE
+.PHONY: help venv lock lint format types imports unit test test-all examples demo pipeline-demo test-faults compatibility soak simulate mutants mutation readers bench bench-long bench-rivals bench-share bench-designs bench-pipeline bench-pipeline-long conventions audit docs docs-serve wheel clean FORCE
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 22
@@ -60,9 +60,14 @@ imports: $(STAMP) ## which module may import which (import-linter)
 unit: $(STAMP) ## the tests that need no server
 	@$(BIN)/python -m pytest -q tests/unit
 
-test: lint types imports ## everything: lint, types, imports and all tests, on private servers; WORKERS=2 at a time
+RUN := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: lint types imports ## lint, types, imports and tests on private servers, WORKERS=2 at a time; of the slow tests a third, by the day
 	@echo "test: $(TESTS)"
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(TESTS)
+	@TEST_PART=$${TEST_PART:-today} $(RUN) $(TESTS)
+
+test-all: lint types imports ## the same with all slow tests; writes tests/slow_tests.json
+	@echo "test-all: $(TESTS)"
+	@$(RUN) --write-slow-tests $(TESTS)
 
 examples: $(STAMP) ## the programs of examples/ against private servers; those whose language is missing here are skipped, with REQUIRE_EXAMPLES=1 a failure
 	@$(BIN)/python -m pytest -q tests/examples

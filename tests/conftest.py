@@ -28,6 +28,7 @@ pytest_plugins = [
         "relays.processes",
         "faults.runner",
         "xdist_order",
+        "slow_tests",
         "database.inboxes",
     )
 ]

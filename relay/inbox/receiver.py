@@ -154,7 +154,9 @@ class Receiver:
         bad = [(each, each.delivery.problem) for each in taken if each.delivery.problem]
         good = [each for each in taken if not each.delivery.problem] if bad else taken
         received = await self._persist(good, blame) if good else Received(0, 0, [])
-        for each, problem in bad:
+        for number, (each, problem) in enumerate(bad):
+            if self._stopping.is_set():
+                return received.plus(Received(0, 0, [rest for rest, _ in bad[number:]]))
             received = received.plus(await self._reject(each, problem, Blame(self._inbox, rejects=False)))
         return received
 
@@ -188,6 +190,7 @@ class Receiver:
         try:
             new = await self._retry([one], lambda: self._inbox.reject(one.delivery, problem), rejecting)
         except StoreError as error:
+            blame.lost_at = rejecting.lost_at
             return self._hold(one, blame, error)
         if new:
             self._emit(DeliveryRejected(one.delivery.queue, problem.code, problem.sentence))

@@ -106,10 +106,7 @@ class OperatorSession:
                 row_factory=dict_row,
                 client_encoding=ENCODING,
             )
-            pin(self.connection)
-            self.connection.adapters.register_loader("timestamptz", AnyTimeLoader)
-            if self._lock_timeout is not None:
-                self.connection.execute(text("set_settings").encode(), {"names": ["lock_timeout"], "values": [self._lock_timeout]})
+            self._set_up()
         except psycopg.Error as error:
             raise StoreError(no_connection(error)) from error
         if sentence := unreadable(self.connection.info):
@@ -120,6 +117,16 @@ class OperatorSession:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         """Disconnect."""
         self.connection.close()
+
+    def _set_up(self) -> None:
+        try:
+            pin(self.connection)
+            self.connection.adapters.register_loader("timestamptz", AnyTimeLoader)
+            if self._lock_timeout is not None:
+                self.connection.execute(text("set_settings").encode(), {"names": ["lock_timeout"], "values": [self._lock_timeout]})
+        except psycopg.Error:
+            self.connection.close()
+            raise
 
     def rows(self, name: str, /, **values: object) -> list[DictRow]:
         """Run the statement `queries/<name>.sql` and return its rows.
@@ -181,11 +188,10 @@ def translated(needs: str = OPERATOR) -> Iterator[None]:
 
 def _translation(error: psycopg.Error, needs: str) -> RelayError:
     words = reason(error)
-    if isinstance(error, errors.InsufficientPrivilege):
+    advice = untranslatable(error) or broken_trigger(error)
+    if isinstance(error, errors.InsufficientPrivilege) and not advice:
         return RefusedError(f"{needs} ({words}).")
-    advice = (
-        untranslatable(error) or broken_trigger(error) or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
-    )
+    advice = advice or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
     if advice:
         return _refused(error)(f"{advice} ({words}).")
     # Without a SQLSTATE the driver speaks: of a connection that is gone, or of a value that it cannot write or read.

@@ -63,12 +63,16 @@ def console() -> Iterator[OperatorSession]:
 
 @contextlib.contextmanager
 def session() -> Iterator[OperatorSession]:
-    """A connection that is one session of the database's, past a pooler where the settings name the way; it waits a second for a lock."""
+    """A connection that is one session of the database's, past a pooler where the settings name the way.
+
+    It waits a second for a lock, unless a pooler may hand it on to an application.
+    """
     from relay.postgres.operator_session import OperatorSession  # noqa: PLC0415 - as in settings
 
     chosen = settings()
     conninfo = (chosen.listen_url or chosen.database_url).get_secret_value()
-    with OperatorSession(conninfo, schema=chosen.schema_name, lock_timeout="1s") as opened:
+    patience = "1s" if chosen.listen_url or chosen.prepare else None
+    with OperatorSession(conninfo, schema=chosen.schema_name, lock_timeout=patience) as opened:
         yield opened
 
 

@@ -18,6 +18,8 @@ PAUSE: Final = 5.0
 """Seconds after a lock was met until what waits for it is tried again."""
 MAX_WAITING: Final = 10_000
 """Messages of one line; what meets a lock beyond that is left to the next watch."""
+ROUND: Final = 1.0
+"""Seconds after which a round of those that wait ends: dead messages that came meanwhile are handled."""
 REPORT_SECONDS: Final = 60.0
 """Seconds between two sentences about locks."""
 
@@ -64,17 +66,21 @@ class LockWaits:
             raise
         return True
 
-    def again(self, opened: OperatorSession) -> None:
-        """Try in turn what waits, until one waits still; errors as `do`."""
-        while self._line and self.until_due() <= 0:
-            self.do(opened, self._line.popleft())
+    def again(self, opened: OperatorSession, stopped: Callable[[], bool]) -> None:
+        """Try in turn what waits, until one waits still, a signal came, or the round is over; errors as `do`."""
+        end = time.monotonic() + ROUND
+        while self._line and self.until_due() <= 0 and not stopped() and time.monotonic() < end:
+            if not self.do(opened, self._line.popleft()):
+                self._due = time.monotonic() + PAUSE
 
     def until_due(self) -> float:
         """Seconds until something is tried again."""
         return self._due - time.monotonic() if self._line else float("inf")
 
     def _wait(self, place: Mapping[str, Any], error: BusyError) -> None:
-        self._due = time.monotonic() + PAUSE
+        # Those that meet a lock meanwhile put off nobody's next try.
+        if not self._line:
+            self._due = time.monotonic() + PAUSE
         if len(self._line) < MAX_WAITING:
             self._line.append(place)
         else:

@@ -50,7 +50,10 @@ class DeadWatch:
         self._replays = [
             Replayer(rule, earlier=plan.rules[:place], wanted=plan.wanted, ready=self._is_ready) for place, rule in enumerate(plan.rules)
         ]
-        self._parts: list[Callable[[OperatorSession], None]] = [self._acks.again, *([self._read_new, self._tell] if plan.handlers else [])]
+        self._parts: list[Callable[[OperatorSession], None]] = [
+            partial(self._acks.again, stopped=stopped),
+            *([self._read_new, self._tell] if plan.handlers else []),
+        ]
         self._parts += [partial(each.round, stopped=stopped) for each in self._replays]
         self.handled = 0
         self.given_up = 0
@@ -74,8 +77,12 @@ class DeadWatch:
             try:
                 part(opened)
             except BusyError as error:
-                self._is_locked = True
-                self._acks.say(str(error))
+                self.meet_lock(error)
+
+    def meet_lock(self, error: BusyError) -> None:
+        """Say now and then what keeps the watch from reading; it tries again after a pause."""
+        self._is_locked = True
+        self._acks.say(str(error))
 
     def until_due(self, longest: float) -> float:
         """Seconds until a message is due for a try or a replay, at most `longest`."""

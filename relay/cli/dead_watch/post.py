@@ -6,7 +6,7 @@ import hashlib
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from relay.cli.common.support import REFUSED, complain, session
@@ -65,11 +65,9 @@ class _Post:
         with session() as opened:
             self._until_lost(opened, poll)
         while not self._stopped():
-            try:
-                with session() as opened:
-                    self._until_lost(opened, poll)
-            except StoreError:
-                self._pause(min(poll, 5.0))
+            self._pause(min(poll, 5.0))
+            with suppress(StoreError), session() as opened:
+                self._until_lost(opened, poll)
         return 0
 
     def _until_lost(self, opened: OperatorSession, poll: float) -> None:
@@ -83,13 +81,17 @@ class _Post:
                 while not self._stopped() and (rest := end - time.monotonic()) > 0 and not opened.wait(min(rest, SLICE)):
                     pass
         except (StoreError, BusyError) as error:
-            complain(f"{error} The watch goes on when it is back.")
+            complain(f"{error} The watch connects again.")
 
     def _is_active(self, opened: OperatorSession) -> bool:
         if not self._plan.acts:
             return True
         handlers = hashlib.sha256(f"{opened.schema}\0{self._plan.identity}".encode(errors="surrogateescape")).hexdigest()
-        taken: bool = opened.row("take_watch", handlers=handlers)["taken"]
+        try:
+            taken: bool = opened.row("take_watch", handlers=handlers)["taken"]
+        except BusyError as error:
+            self._work.meet_lock(error)
+            return False
         if not taken and not self._reported:
             self._reported = True
             complain("Another watch with the same handlers is at work; this one stands by.")

@@ -46,7 +46,7 @@ class Replayer:
 
     def round(self, opened: OperatorSession, stopped: Callable[[], bool]) -> None:
         """Replay due messages, for a limited time."""
-        self.locked.again(opened)
+        self.locked.again(opened, stopped)
         floor, now = read_floor(opened), opened.now()
         self._due = float("inf")
         last = self.replayed + self.refused + PAGE
@@ -83,7 +83,7 @@ class Replayer:
             return 0.0
         died = dead["archived_at"]
         # A time that no calendar has came in beside the triggers.
-        return (died + self._rule.after - now).total_seconds() if isinstance(died, datetime) else 0.0
+        return (died - now + self._rule.after).total_seconds() if isinstance(died, datetime) else 0.0
 
     def _replay(self, opened: OperatorSession, dead: Mapping[str, Any]) -> None:
         """Replay a message, by its id, xid and seq."""

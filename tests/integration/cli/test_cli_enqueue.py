@@ -240,3 +240,17 @@ def test_keys_are_options(cli: Cli, seeded: Seeded) -> None:
     assert "bundle_key and coalesce_key are both given" in cli.refused(
         "enqueue", "audit", "line", "1", "--bundle-key", "a", "--coalesce-key", "b", code=1
     )
+
+
+def test_a_trigger_of_the_applications_that_lacks_a_right_is_named(cli: Cli, seeded: Seeded) -> None:
+    """Another right for the login would change nothing."""
+    seeded.run(
+        "CREATE FUNCTION lacks() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$BEGIN RAISE EXCEPTION 'permission denied for table total' USING ERRCODE = 'insufficient_privilege'; END$$"
+    )
+    seeded.run("CREATE TRIGGER lacks BEFORE INSERT ON queue_message FOR EACH ROW EXECUTE FUNCTION lacks()")
+
+    sentence = cli.refused("enqueue", "orders", "paid", "1", code=1)
+
+    assert "A trigger of yours" in sentence
+    assert "grant" not in sentence

@@ -226,7 +226,7 @@ def test_a_lost_connection_is_waited_out(cli: Cli, seeded: Seeded) -> None:
     process.send_signal(signal.SIGTERM)
     printed, complaints = process.communicate(timeout=20)
     assert "" == printed
-    assert "The watch goes on when it is back." in complaints
+    assert "The watch connects again." in complaints
 
 
 class _Recorder:

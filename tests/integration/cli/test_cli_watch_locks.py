@@ -7,18 +7,19 @@ import queue
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import psycopg
 import pytest
 
+from relay.cli.common.support import session
 from relay.cli.dead_watch import lock_waits
 from relay.cli.dead_watch.actions import Dead, Handled, Outcome
 from relay.cli.dead_watch.loop import DeadWatch
 from relay.cli.dead_watch.plan import WatchPlan
 from relay.devservers.process import poll
-from relay.postgres.operator_session import OperatorSession
+from relay.postgres.operator_session import BusyError, OperatorSession
 from tests.support.relays.cli import Cli, Seeded
 from tests.support.servers.webhook_receiver import Hook, hook
 
@@ -55,6 +56,10 @@ class _Complaints:
     def next(self) -> str:
         """The next line."""
         return self._lines.get(timeout=20)
+
+    def is_silent(self) -> bool:
+        """Whether nothing more was said so far."""
+        return self._lines.empty()
 
     def _read(self, pipe: IO[str]) -> None:
         for line in pipe:
@@ -132,6 +137,89 @@ def test_a_locked_table_is_waited_for_a_bounded_time(
 
     assert late == json.loads(receiver.next().body)["data"]["id"]
     assert poll(lambda: seeded.run(UNANSWERED) == [], seconds=20)
+
+
+def test_a_locked_list_of_watches_is_waited_for_over_one_connection(
+    cli: Cli, seeded: Seeded, holder: psycopg.Connection[Any], receiver: Hook
+) -> None:
+    """It is said once, and each try takes the connection that is there."""
+    sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'outbox-relay console'"
+    dead = seeded.archive("failed")
+    holder.execute("LOCK TABLE queue_message_watch IN ACCESS EXCLUSIVE MODE")
+    said = _Complaints(cli.start("dead", "watch", "--poll", "0.2", *_posts_to(receiver)))
+    assert "Another session holds a lock that this needs" in said.next()
+    before = seeded.run(sessions)
+    tries = f"{sessions} AND query_start > now() - interval '0.1 s'"
+    for _ in range(3):
+        assert poll(lambda: seeded.run(tries) != [], seconds=20)
+    assert before == seeded.run(sessions)
+
+    holder.rollback()
+
+    assert dead == json.loads(receiver.next().body)["data"]["id"]
+    assert poll(lambda: seeded.run(UNANSWERED) == [], seconds=20)
+    assert said.is_silent()
+
+
+def test_a_locked_list_of_watches_ends_a_watch_for_cron(cli: Cli, seeded: Seeded, holder: psycopg.Connection[Any], receiver: Hook) -> None:
+    """With 1, since it did not look."""
+    seeded.archive("failed")
+    holder.execute("LOCK TABLE queue_message_watch IN ACCESS EXCLUSIVE MODE")
+
+    cli(*WATCH, "--once", *_posts_to(receiver), code=1)
+
+    assert "Another session holds a lock that this needs" in cli.stderr
+
+
+def test_a_connection_by_a_pooler_keeps_its_own_patience(monkeypatch: pytest.MonkeyPatch, database_url: str) -> None:
+    """Whoever gets it next from the pooler would fail after a second of waiting."""
+    monkeypatch.setenv("RELAY_DATABASE_URL", database_url)
+    monkeypatch.setenv("RELAY_PREPARE", "false")
+    with session() as opened:
+        assert {"lock_timeout": "0"} == opened.connection.execute("SHOW lock_timeout").fetchone()
+
+
+def test_what_meets_a_lock_puts_off_no_other_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that waits is tried again after its pause, however many meet a lock meanwhile."""
+    now, tried = 0.0, list[str]()
+    monkeypatch.setattr("relay.cli.dead_watch.lock_waits.time.monotonic", lambda: now)
+
+    def act(_: OperatorSession, place: Mapping[str, Any]) -> None:
+        tried.append(place["id"])
+        raise BusyError("A lock.")
+
+    line = lock_waits.LockWaits(act, what="is not done")
+    opened: Any = None
+    for number in range(10):
+        now = float(number)
+        line.do(opened, {"id": f"{number}", "xid": 1, "seq": number})
+        line.again(opened, lambda: False)
+
+    assert ["0", "1", "2", "3", "4", "5", "0", "6", "7", "8", "9"] == tried
+
+
+def test_a_round_of_waiting_tries_ends_at_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And after a second, with however many left."""
+    now, done = 0.0, list[str]()
+    monkeypatch.setattr("relay.cli.dead_watch.lock_waits.time.monotonic", lambda: now)
+
+    def act(_: OperatorSession, place: Mapping[str, Any]) -> None:
+        nonlocal now
+        if now < lock_waits.PAUSE:
+            raise BusyError("A lock.")
+        done.append(place["id"])
+        now += 0.4
+
+    line = lock_waits.LockWaits(act, what="is not done")
+    opened: Any = None
+    for number in range(9):
+        line.do(opened, {"id": f"{number}", "xid": 1, "seq": number})
+    now = lock_waits.PAUSE
+
+    line.again(opened, lambda: False)
+    assert 3 == len(done)
+    line.again(opened, lambda: len(done) > 3)
+    assert 4 == len(done)
 
 
 def test_a_locked_table_ends_a_watch_for_cron(cli: Cli, seeded: Seeded, holder: psycopg.Connection[Any]) -> None:

@@ -101,7 +101,7 @@ def test_a_database_that_restarts_is_waited_for_and_what_died_meanwhile_is_handl
         )
         assert first == json.loads(receiver.next(60).body)["data"]["id"]
         _complaint(process)
-        assert "The watch goes on when it is back." in _complaint(process)
+        assert "The watch connects again." in _complaint(process)
         seeded.close()
         again = Seeded(database_url)
         second = again.archive("failed")

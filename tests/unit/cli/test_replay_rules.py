@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.cli.dead_watch.replay_rules import parse_rule
+from relay.cli.dead_watch.replayer import Replayer
 
 
 def matches(pattern: str, key: str) -> bool:
@@ -27,3 +29,11 @@ def test_many_stars_and_a_long_key_come_to_an_end() -> None:
     """Whoever inserts chooses the key: it must not keep other deaths from being reported."""
     assert not matches("*.*.*.*.*.*.*.failed", "." * 255)
     assert matches("*.*.*.*.*.*.*.failed", "." * 248 + "failed")
+
+
+def test_a_message_that_died_in_the_last_hour_of_the_calendar_waits() -> None:
+    """Such a time came in beside the triggers, and ends no watch."""
+    rule = parse_rule("code=x,after=2h")
+    dead = {"error_code": "x", "exchange": "e", "result": "failed", "routing_key": "k", "archived_at": datetime.max.replace(tzinfo=UTC)}
+
+    assert Replayer(rule, earlier=[], wanted={}, ready=lambda _: True)._wait(dead, datetime(2026, 1, 1, tzinfo=UTC)) > 0

@@ -10,7 +10,7 @@ import pytest
 
 from relay import events
 from relay.errors import StoreError
-from relay.events.inbox import BatchReceived, InboxFull, InboxOpen, ReceiveFailed
+from relay.events.inbox import BatchReceived, DeliveryRejected, InboxFull, InboxOpen, ReceiveFailed
 from relay.inbox import receiver
 from relay.inbox.blame import SILENCES
 from relay.inbox.delivery import Delivery, Problem
@@ -225,6 +225,32 @@ async def test_a_stop_waits_for_no_database() -> None:
     rig.receiver._emit = emit
     await rig.receiver.run()
     assert [] == rig.happened
+
+
+async def test_no_rejection_begins_after_the_stop() -> None:
+    """Each may wait for a database that hangs."""
+    rig = Rig()
+    rig.left = [of(name, Problem("content_invalid", "No JSON.")) for name in "abc"]
+
+    def emit(event: events.Event) -> None:
+        if isinstance(event, DeliveryRejected):
+            rig.receiver.stop()
+
+    rig.receiver._emit = emit
+    await rig.receiver.run()
+    assert [("reject", "a", "content_invalid"), ("ack", ["a"])] == rig.happened
+
+
+async def test_a_rejection_that_was_lost_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock that it may still hold is not another's."""
+    rig = Rig()
+
+    async def lose(*_: object) -> bool:
+        raise SILENT
+
+    monkeypatch.setattr(rig, "reject", lose)
+    await rig.receiver._receive([Taken(of("a", Problem("content_invalid", "No JSON.")), "channel", 0)])
+    assert [True] == [held.blame.lost_at is not None for held in rig.receiver._held]
 
 
 async def test_a_full_inbox_pauses_the_source_at_once() -> None:
