@@ -104,7 +104,7 @@ def test_a_length_counts_from_its_anchor(connection: Connection) -> None:
         assert moment(expected) == row[0]
 
 
-MOST = 2000
+ONE_BY_ONE = 2000
 """Ticks that are looked for one by one."""
 
 
@@ -116,8 +116,8 @@ def test_the_last_tick_is_found_without_those_between(
     """After an outage, from the tick that was due first."""
     zone, at = night
     until = moment(at) + timedelta(minutes=minutes, seconds=seconds) - timedelta(days=2)
-    all_of_them = ticks(connection, rule.spec, zone, moment(at) - timedelta(days=2), until, MOST)
-    if not 0 < len(all_of_them) < MOST:
+    all_of_them = ticks(connection, rule.spec, zone, moment(at) - timedelta(days=2), until, ONE_BY_ONE)
+    if not 0 < len(all_of_them) < ONE_BY_ONE:
         return
 
     found = connection.execute("SELECT queue_message_last_tick(%s, %s, %s, %s, now())", [rule.spec, zone, all_of_them[0], until]).fetchone()

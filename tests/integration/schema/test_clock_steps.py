@@ -7,8 +7,6 @@ import pytest
 from relay.postgres.maintenance_store import PostgresMaintenance
 from tests.support.database.queue import MadeStore, MakeStore, Queue
 
-LANES = 64
-
 STEP = "1 h"
 LANES = 64
 LOCK_SECONDS = 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +25,20 @@ def classes() -> Iterator[tuple[str, Path]]:
         if "demo" not in path.parts:
             nodes = ast.parse(path.read_text(encoding="utf-8")).body
             yield from ((node.name, path) for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
+
+
+def constants(path: Path) -> Iterator[str]:
+    """Names in capitals that a module binds at its top, each as often as it does."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        bound = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        yield from (name.id for name in bound if isinstance(name, ast.Name) and name.id.isupper())
+
+
+def test_no_constant_is_bound_twice() -> None:
+    """The second would be that of the functions before it too: a test compared 2,000 ticks where it meant 150."""
+    modules = [path for folder in ("relay", "tests", "examples") for path in ROOT.glob(f"{folder}/**/*.py")]
+    counted = {str(path.relative_to(ROOT)): Counter(constants(path)) for path in modules}
+    assert {} == {name: twice for name, count in counted.items() if (twice := [one for one, times in count.items() if times > 1])}
 
 
 def test_the_root_has_only_what_all_packages_share() -> None:
