@@ -173,7 +173,7 @@ async def test_what_is_no_message_s_fault_still_fails_the_page(queue: Queue) -> 
 async def test_an_operator_with_psql_gets_past_a_page_of_refused_ones(queue: Queue) -> None:
     """By the statements of docs/operations/runbook.md, word for word: what one call shows is what the next one takes."""
     page = docs.text_of(ROOT / "docs" / "operations/runbook.md").partition("-- Send successes of the last hour again")[2]
-    block = re.sub(r"(?m)^--.*$", "", page.partition("\n")[2].partition("-- Hold and let go")[0])
+    block = re.sub(r"(?m)^--.*$", "", page.partition("\n")[2].partition("-- Pause and resume")[0])
     look, replay_first, replay_next = (statement for statement in block.split(";") if statement.strip())
     async with unchecked(queue):
         await queue.sql("INSERT INTO queue_message (exchange, routing_key) SELECT 'orders', repeat('k', 300) FROM generate_series(1, 1000)")
