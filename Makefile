@@ -67,7 +67,7 @@ test: lint types imports ## lint, types, imports and tests on private servers, W
 
 test-all: lint types imports ## the same with all slow tests; writes tests/slow_tests.json
 	@echo "test-all: $(TESTS)"
-	@$(RUN) --write-slow-tests $(TESTS)
+	@TEST_PART=all $(RUN) --write-slow-tests $(TESTS)
 
 examples: $(STAMP) ## the programs of examples/ against private servers; those whose language is missing here are skipped, with REQUIRE_EXAMPLES=1 a failure
 	@$(BIN)/python -m pytest -q tests/examples
