@@ -19,6 +19,7 @@ from relay.cli.dead_watch.actions import Dead, Handled, Outcome
 from relay.cli.dead_watch.loop import DeadWatch
 from relay.cli.dead_watch.plan import WatchPlan
 from relay.devservers.process import poll
+from relay.errors import StoreError
 from relay.postgres.operator_session import BusyError, OperatorSession
 from tests.support.relays.cli import Cli, Seeded
 from tests.support.servers.webhook_receiver import Hook, hook
@@ -177,6 +178,14 @@ def test_a_connection_by_a_pooler_keeps_its_own_patience(monkeypatch: pytest.Mon
     monkeypatch.setenv("RELAY_PREPARE", "false")
     with session() as opened:
         assert {"lock_timeout": "0"} == opened.connection.execute("SHOW lock_timeout").fetchone()
+
+
+def test_a_connection_whose_settings_fail_is_closed(database_url: str) -> None:
+    """A watch tries again and again, and would take every connection that the server has."""
+    opened = OperatorSession(database_url, schema="public", lock_timeout="never")
+    with pytest.raises(StoreError), opened:
+        pass
+    assert opened.connection.closed
 
 
 def test_what_meets_a_lock_puts_off_no_other_try(monkeypatch: pytest.MonkeyPatch) -> None:
