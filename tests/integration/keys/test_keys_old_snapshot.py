@@ -32,7 +32,10 @@ EARLIER = "UPDATE queue_message_keyed_row SET due_at = due_at - interval '1 hour
 async def read(queue: Queue, since: float) -> list[int]:
     """Pages that a fold and a look read, once the session knows tables and plans."""
     statements = [Statements("public")[name] for name in ("fold_keys", "read_fold")]
-    return [min([(await explain(queue.connection, statement, {"since": since}, ALWAYS | IN_ORDER)).pages for _ in range(2)]) for statement in statements]
+    return [
+        min([(await explain(queue.connection, statement, {"since": since}, ALWAYS | IN_ORDER)).pages for _ in range(2)])
+        for statement in statements
+    ]
 
 
 @KINDS
