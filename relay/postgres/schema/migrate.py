@@ -12,6 +12,7 @@ from psycopg import errors
 from relay.errors import MigrationError, StoreError
 from relay.postgres.errors import no_connection, read_only, reason
 from relay.postgres.schema.foreign_ids import renumber
+from relay.postgres.schema.locks import lock
 from relay.postgres.schema.sql_files import Migration, Renderer, migrations, read
 from relay.postgres.session_settings import ENCODING, pin, unreadable
 
@@ -60,6 +61,7 @@ def migrate(
         with connection.transaction():
             connection.execute(render_text(read("before.sql")))
             todo = _pending(_read_applied(connection, render_text), say or _silent)
+            connection.execute(render_text(lock(todo)))
             for migration in todo:
                 _apply(connection, render_text, migration)
             connection.execute(render_text(read("after.sql")))
@@ -137,10 +139,10 @@ def render(
     """SQL that `migrate` runs, ready for psql: for a new schema, or only the migrations `names` (as `check` returns them)."""
     render_text = Renderer(schema, seed or {}, role_prefix)
     wanted = None if names is None else set(names)
-    parts = [read("before.sql")]
-    for migration in migrations():
-        if wanted is None or migration.name in wanted:
-            parts += [migration.text, _record(migration)]
+    todo = [migration for migration in migrations() if wanted is None or migration.name in wanted]
+    parts = [read("before.sql"), lock(todo)]
+    for migration in todo:
+        parts += [migration.text, _record(migration)]
     parts += [read("after.sql"), "COMMIT;", BEGIN, read("former.sql"), "COMMIT;", read("cron.sql")]
     return "\n".join(["\\set ON_ERROR_STOP on", BEGIN, *(render_text(part).decode() for part in parts)])
 

@@ -7,8 +7,8 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from relay.postgres.schema.migrate import migrate
-from relay.postgres.schema.sql_files import migrations
 from tests.support.database.keyed import contents, fates, fold, insert, keyed, other, queued
+from tests.support.database.older_schema import migrate_until
 from tests.support.database.plans import explain
 from tests.support.database.queue import Queue
 from tests.support.servers.shared import Databases
@@ -336,11 +336,7 @@ async def test_large_rows_without_a_size_are_measured_over_several_calls(queue: 
 def test_what_waits_at_an_upgrade_is_sent_after_it(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small and large, under either key; nothing is due before it was inserted."""
     name = databases.create()
-    known = [migration for migration in migrations() if migration.version <= BEFORE]
-    with monkeypatch.context() as patch:
-        patch.setattr("relay.postgres.schema.migrate.migrations", lambda: known)
-        patch.setattr("relay.postgres.schema.migrate._finish", lambda *_: None)
-        migrate(databases.url(name))
+    migrate_until(databases.url(name), BEFORE, monkeypatch)
     with psycopg.connect(databases.url(name), autocommit=True) as connection:
         for kind in ("coalesce_key", "bundle_key"):
             for size in (3, 300_000, MEGABYTE, 20 * MEGABYTE):

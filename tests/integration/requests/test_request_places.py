@@ -10,9 +10,9 @@ import pytest
 
 from relay.message import SUCCESS, Archive, Result
 from relay.postgres.schema.migrate import migrate
-from relay.postgres.schema.sql_files import migrations
 from tests.support.database.foreign import renumber
 from tests.support.database.keyed import fold
+from tests.support.database.older_schema import migrate_until
 from tests.support.database.queue import MadeStore, MakeStore, Queue
 from tests.support.database.requests import NO_ANSWER, answered, asked, row, settled
 from tests.support.servers.logins import login
@@ -184,11 +184,7 @@ async def test_requests_that_were_there_before_an_upgrade_are_answered(
     empty_database_url: str, make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits, and what died and is replayed after it; neither is answered by a message that took its id."""
-    before = [each for each in migrations() if each.version < PLACES]
-    monkeypatch.setattr("relay.postgres.schema.migrate.migrations", lambda: before)
-    monkeypatch.setattr("relay.postgres.schema.migrate._finish", lambda *_: None)  # It takes the newest functions.
-    migrate(empty_database_url, seed={"direction": "inbox"})
-    monkeypatch.undo()
+    migrate_until(empty_database_url, PLACES - 1, monkeypatch, seed={"direction": "inbox"})
     async with (
         await psycopg.AsyncConnection.connect(empty_database_url, autocommit=True) as connection,
         await psycopg.AsyncConnection.connect(empty_database_url) as answering,

@@ -16,6 +16,7 @@ from relay.errors import MigrationError, StoreError
 from relay.postgres.schema.borders import check_roles, crossings
 from relay.postgres.schema.migrate import check, migrate
 from relay.postgres.schema.sql_files import migrations, read
+from tests.support.database.older_schema import migrate_until
 from tests.support.servers.logins import HELD, KINDS, login
 from tests.support.servers.shared import Databases
 
@@ -107,21 +108,12 @@ class Worker(threading.Thread):
 def old_url(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """URL of a database whose outbox has the roles of the whole server."""
     name = databases.create()
-    migrate_old(databases.url(name), monkeypatch)
+    migrate_until(databases.url(name), SHARED_UNTIL, monkeypatch)
     yield databases.url(name)
     databases.drop(name)
     with psycopg.connect(databases.url("postgres"), autocommit=True) as connection:
         for kind in KINDS:
             connection.execute(f"DROP ROLE IF EXISTS {kind}".encode())
-
-
-def migrate_old(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bring a schema to the last migration with shared roles."""
-    known = [migration for migration in migrations() if migration.version <= SHARED_UNTIL]
-    with monkeypatch.context() as patch:
-        patch.setattr("relay.postgres.schema.migrate.migrations", lambda: known)
-        patch.setattr("relay.postgres.schema.migrate._finish", lambda *_: None)  # It takes the newest functions.
-        migrate(url)
 
 
 @contextmanager
@@ -205,7 +197,7 @@ def test_the_old_names_stay_where_they_are_asked_for(old_url: str) -> None:
 def test_the_old_names_are_refused_to_one_of_two_outboxes(old_url: str, databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is changed; once the other one has roles of its own, they are free."""
     other = databases.create()
-    migrate_old(databases.url(other), monkeypatch)
+    migrate_until(databases.url(other), SHARED_UNTIL, monkeypatch)
     with pytest.raises(MigrationError, match=rf"^Roles that begin with queue_message have rights in database {other} .*RELAY_ROLE_PREFIX"):
         migrate(old_url, role_prefix="queue_message")
     migrate(databases.url(other))
@@ -242,7 +234,7 @@ def test_without_createrole_the_old_grants_stay_until_the_statements_have_run(
     with psycopg.connect(superusers, autocommit=True) as superuser:
         for kind in KINDS:
             superuser.execute(f"CREATE ROLE {kind}".encode())
-        migrate_old(theirs, monkeypatch)
+        migrate_until(theirs, SHARED_UNTIL, monkeypatch)
         with logins_of_before(superusers, "queue_message_producer") as members:
             said: list[str] = []
             migrate(theirs, say=said.append)
@@ -264,7 +256,7 @@ def test_without_createrole_the_old_grants_stay_until_the_statements_have_run(
 def test_an_owner_with_createrole_upgrades_and_admits(owned: Callable[[str], tuple[str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Also from PostgreSQL 16 on, where only the maker of a role, or its admin, may grant it."""
     theirs, superusers = owned("CREATEROLE")
-    migrate_old(theirs, monkeypatch)
+    migrate_until(theirs, SHARED_UNTIL, monkeypatch)
     with logins_of_before(superusers, "queue_message_producer") as members, login(superusers) as ann:
         said: list[str] = []
         migrate(theirs, say=said.append)
@@ -287,7 +279,7 @@ def test_an_upgrade_gives_what_it_adds_to_all_who_had_everything_before(
     with psycopg.connect(superusers, autocommit=True) as superuser, ExitStack() as stack:
         for kind in KINDS:
             superuser.execute(f"CREATE ROLE {kind}".encode())
-        migrate_old(theirs, monkeypatch)
+        migrate_until(theirs, SHARED_UNTIL, monkeypatch)
         logins = stack.enter_context(logins_of_before(superusers, *KINDS))
         directly = {kind: stack.enter_context(login(superusers)) for kind in KINDS}
         with psycopg.connect(theirs, autocommit=True) as owner:
@@ -325,7 +317,7 @@ def test_an_upgrade_that_is_cut_off_is_ended_by_the_next(
 ) -> None:
     """Its session is gone before one of its transactions or in it; the next leaves what an undisturbed one does."""
     undisturbed = databases.create()
-    migrate_old(databases.url(undisturbed), monkeypatch)
+    migrate_until(databases.url(undisturbed), SHARED_UNTIL, monkeypatch)
     with logins_of_before(databases.url(undisturbed), *KINDS) as members:
         migrate(databases.url(undisturbed))
         expected = left(databases.url(undisturbed), members)

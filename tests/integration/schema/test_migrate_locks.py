@@ -1,0 +1,128 @@
+"""A migration takes the locks of everything that it changes before it changes anything, and refuses nobody's statement for that."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from relay.errors import MigrationError
+from relay.postgres.schema import migrate as migrating
+from relay.postgres.schema.locks import lock
+from relay.postgres.schema.migrate import check, migrate
+from relay.postgres.schema.sql_files import migrations, read
+from tests.support.database.older_schema import migrate_until
+from tests.support.servers.shared import Databases
+
+OLD = 35
+"""A version whose successors change most tables and views. What follows the migrations works from here on."""
+LOCKED = """
+    SELECT FROM pg_locks l WHERE l.pid = pg_backend_pid() AND l.relation = c.oid
+        AND l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+"""
+UNLOCKED_AT_FIRST = f"""
+    CREATE TEMPORARY TABLE unlocked_at_first ON COMMIT DROP AS SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p', 'v', 'S') AND NOT EXISTS ({LOCKED});
+"""
+NONE_LOCKED_LATER = f"""
+    DO $late$
+    DECLARE
+        late text := (SELECT string_agg(c.oid::regclass::text, ', ') FROM unlocked_at_first c WHERE EXISTS ({LOCKED}));
+    BEGIN
+        IF late IS NOT NULL THEN
+            RAISE EXCEPTION 'locked later: %', late;
+        END IF;
+    END
+    $late$;
+"""
+"""Relations that the transaction keeps others from writing, though it did not lock them at first."""
+EVERY = """
+    SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p', 'v') AND c.relname <> 'queue_message_migration' ORDER BY c.oid
+"""
+WAITS = """
+    SELECT count(*) > 0 FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE application_name = 'outbox-relay migrate' AND NOT granted AND relation = coalesce(to_regclass(%s), relation)
+"""
+
+
+class Migration(threading.Thread):
+    """An upgrade that goes on meanwhile."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self.error: MigrationError | None = None
+
+    def run(self) -> None:
+        """Migrate."""
+        try:
+            migrate(self._url)
+        except MigrationError as error:
+            self.error = error
+
+
+@pytest.fixture
+def url(databases: Databases) -> Iterator[str]:
+    """URL of an empty database."""
+    name = databases.create()
+    yield databases.url(name)
+    databases.drop(name)
+
+
+def wait_until_waiting(migration: Migration, connection: psycopg.Connection, relation: str | None = None) -> None:
+    """Return when the upgrade waits for a lock, or for that of one relation."""
+    while connection.execute(WAITS, [relation]).fetchone() == (False,):
+        assert migration.is_alive(), migration.error
+        connection.execute("SELECT pg_sleep(0.01)")
+
+
+def test_each_migration_locks_first_what_it_changes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its end it has locked nothing beside that, but for what it made."""
+    migrate_until(url, OLD, monkeypatch)
+    monkeypatch.setattr(migrating, "lock", lambda todo: lock(todo) + UNLOCKED_AT_FIRST)
+    monkeypatch.setattr(migrating, "read", lambda name: read(name) + NONE_LOCKED_LATER * (name == "after.sql"))
+    for migration in migrations()[OLD:]:
+        migrate_until(url, migration.version, monkeypatch)
+    assert [] == check(url)
+
+
+@pytest.mark.parametrize(
+    "held", ["queue_message", "queue_message_archive", "queue_message_dead_list", "queue_message_pause", "queue_message_status"]
+)
+def test_a_transaction_that_reads_on_is_not_refused(url: str, monkeypatch: pytest.MonkeyPatch, held: str) -> None:
+    """It has read one table or view when the migration comes, and reads all others while that waits."""
+    migrate_until(url, OLD, monkeypatch)
+    with psycopg.connect(url) as application, psycopg.connect(url, autocommit=True) as watch:
+        application.execute(f"LOCK TABLE {held} IN ACCESS SHARE MODE".encode())
+        migration = Migration(url)
+        migration.start()
+        wait_until_waiting(migration, watch)
+        for (name,) in watch.execute(EVERY.encode()).fetchall():
+            application.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE".encode())
+        application.commit()
+        migration.join()
+    assert migration.error is None
+    assert [] == check(url)
+
+
+def test_what_two_transactions_hold_is_waited_for_one_after_the_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the second is waited for, the table of the first is free again."""
+    migrate_until(url, OLD, monkeypatch)
+    with psycopg.connect(url) as one, psycopg.connect(url) as two, psycopg.connect(url, autocommit=True) as watch:
+        two.execute("LOCK TABLE queue_message_dead IN ACCESS SHARE MODE")
+        one.execute("LOCK TABLE queue_message IN ACCESS SHARE MODE")
+        migration = Migration(url)
+        migration.start()
+        wait_until_waiting(migration, watch, "queue_message")
+        one.commit()
+        wait_until_waiting(migration, watch, "queue_message_dead")
+        one.execute("SET LOCAL lock_timeout = '2s'")
+        one.execute("TABLE queue_message")
+        one.commit()
+        two.commit()
+        migration.join()
+    assert migration.error is None
+    assert [] == check(url)
