@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from relay.errors import MigrationError
+from relay.errors import MigrationError, StoreError
 from relay.postgres.schema import migrate as migrating
 from relay.postgres.schema.locks import lock
 from relay.postgres.schema.migrate import check, migrate
@@ -54,13 +54,13 @@ class Migration(threading.Thread):
     def __init__(self, url: str) -> None:
         super().__init__()
         self._url = url
-        self.error: MigrationError | None = None
+        self.error: Exception | None = None
 
     def run(self) -> None:
         """Migrate."""
         try:
             migrate(self._url)
-        except MigrationError as error:
+        except (MigrationError, StoreError) as error:
             self.error = error
 
 
@@ -80,12 +80,15 @@ def wait_until_waiting(migration: Migration, connection: psycopg.Connection, rel
 
 
 def test_each_migration_locks_first_what_it_changes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At its end it has locked nothing beside that, but for what it made."""
+    """At its end it has locked nothing beside that, but for what it made. What follows the migrations locks nothing."""
     migrate_until(url, OLD, monkeypatch)
     monkeypatch.setattr(migrating, "lock", lambda todo: lock(todo) + UNLOCKED_AT_FIRST)
+    with monkeypatch.context() as patch:
+        patch.setattr(migrating, "read", lambda name: NONE_LOCKED_LATER if name == "after.sql" else read(name))
+        for migration in migrations()[OLD:]:
+            migrate_until(url, migration.version, monkeypatch)
     monkeypatch.setattr(migrating, "read", lambda name: read(name) + NONE_LOCKED_LATER * (name == "after.sql"))
-    for migration in migrations()[OLD:]:
-        migrate_until(url, migration.version, monkeypatch)
+    migrate(url)
     assert [] == check(url)
 
 
@@ -121,6 +124,9 @@ def test_what_two_transactions_hold_is_waited_for_one_after_the_other(url: str, 
         wait_until_waiting(migration, watch, "queue_message_dead")
         one.execute("SET LOCAL lock_timeout = '2s'")
         one.execute("TABLE queue_message")
+        one.execute("SELECT pg_sleep(0.1)")
+        one.commit()
+        one.execute("LOCK TABLE queue_message IN ACCESS SHARE MODE NOWAIT")
         one.commit()
         two.commit()
         migration.join()
