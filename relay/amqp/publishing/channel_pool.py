@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Collection, Container, Iterable
 from itertools import chain
-from typing import Final, Protocol
+from typing import Protocol
 
 from relay import events
 from relay.amqp import frames
@@ -21,10 +21,8 @@ from relay.amqp.publishing.publish_batch import PublishBatch, Slot, by_batch
 from relay.amqp.publishing.refused_keys import RefusedKeys
 from relay.amqp.publishing.routes import Route, Way, by_route
 from relay.amqp.publishing.slot_encoder import SlotEncoder
+from relay.amqp.publishing.turn import Turn
 from relay.codec.encoder import Encoder
-
-LOOK_AGAIN: Final = 0.25
-"""Seconds after which whoever waits is looked at again, although the broker has said nothing: somebody's patience may be over."""
 
 
 class Transport(Protocol):
@@ -72,7 +70,7 @@ class ChannelPool:
         self._blamed = blamed
         self._later = channels.later
         self._tell_starved = channels.starved
-        self._wake = channels.wake
+        self.turn = Turn(clock, channels.wake, self.pump)
         self._keys = RefusedKeys(clock)
         self._encoder = SlotEncoder(encoder, ForeignNames(user), self._keys)
         self._channel_max = channels.most or 65535
@@ -92,11 +90,11 @@ class ChannelPool:
         self._alone = Isolation(self._exchange_channels, clock)
         self._freed: deque[int] = deque()
         self._last_channel = 0
-        self._looks_again = False
         self.blocked = False
 
     def submit(self, job: PublishBatch, places: Collection[int] | None = None) -> None:
-        """Take a batch, or these messages of it; what may be written is written before this returns."""
+        """Take a batch, or these messages of it; what may be written in one turn is written before this returns."""
+        self.turn.begin()
         self._hand_over(job, places)
         self.pump()
 
@@ -106,25 +104,35 @@ class ChannelPool:
             self._hand_over(job, places)
 
     def pump(self) -> None:
-        """Write as long as something may be written and the transport takes it; exchanges take turns."""
+        """Write as long as something may be written, the transport takes it and the turn lasts."""
+        if not self.turn.begin():
+            return
         while self._pipe.writable and not self.blocked and (exchange_channel := self._next()):
-            if not exchange_channel.eager:
-                self._rest(exchange_channel)
-            elif self._starved and exchange_channel.channel is not None:
-                self._give_way(exchange_channel)
-            elif exchange_channel.route[1] is Way.ALONE and not self._alone.is_going(exchange_channel):
-                self._alone.add(exchange_channel)
-            elif self._probes.full and self._is_new(exchange_channel):
-                self._probes.wait(exchange_channel)
-            elif exchange_channel.step():
-                self._ready[exchange_channel] = None
-                if exchange_channel.asking:
-                    self._probes.began(exchange_channel)
-            else:
-                self._starved[exchange_channel] = None
-                self._tell_starved(self.exchanges)
-        if self._probes.waiting or self._alone.active:
-            self._look_later()
+            self._step(exchange_channel)
+            if self.turn.over:
+                self.turn.pause()
+                break
+        # Where nothing can be written, there is room or an end first.
+        if (self._probes.waiting or self._alone.active) and self._pipe.writable and not self.blocked:
+            self.turn.look_again()
+
+    def _step(self, exchange_channel: ExchangeChannel) -> None:
+        """Write a chunk of one exchange, or let it wait for what it lacks."""
+        if not exchange_channel.eager:
+            self._rest(exchange_channel)
+        elif self._starved and exchange_channel.channel is not None:
+            self._give_way(exchange_channel)
+        elif exchange_channel.route[1] is Way.ALONE and not self._alone.is_going(exchange_channel):
+            self._alone.add(exchange_channel)
+        elif self._probes.full and self._is_new(exchange_channel):
+            self._probes.wait(exchange_channel)
+        elif exchange_channel.step():
+            self._ready[exchange_channel] = None
+            if exchange_channel.asking:
+                self._probes.began(exchange_channel)
+        else:
+            self._starved[exchange_channel] = None
+            self._tell_starved(self.exchanges)
 
     def suspects(self) -> list[Slot]:
         """What the broker may have been looking at when the connection ended; nothing is in flight any more."""
@@ -210,16 +218,6 @@ class ChannelPool:
         if self._ready or self._starved or self._probes.waiting or self._alone.active:
             self.pump()
 
-    def _look_later(self) -> None:
-        """Who waits is looked at again, although the broker says nothing; where nothing can be written, there is room or an end first."""
-        if not self._looks_again and self._pipe.writable and not self.blocked:
-            self._looks_again = True
-            self._wake(LOOK_AGAIN, self._look_again)
-
-    def _look_again(self) -> None:
-        self._looks_again = False
-        self.pump()
-
     def _hand_over(self, job: PublishBatch, places: Collection[int] | None) -> None:
         for route, several in by_route(job.batch, self._user, self._keys, places, self._blamed).items():
             exchange_channel = self._exchange_channel(route)
@@ -235,19 +233,15 @@ class ChannelPool:
         return exchange_channel not in self._probes.unanswered and not self._memory.is_proven(exchange_channel.exchange)
 
     def _next(self) -> ExchangeChannel | None:
-        """Whose turn it is."""
-        if not self._alone.active:
-            return self._next_beside_others()
-        exchange_channel = None if self._alone.hushes else self._next_beside_others()
-        return exchange_channel or self._alone.next()
-
-    def _next_beside_others(self) -> ExchangeChannel | None:
-        """First of those that waited for what there is now."""
-        if self._starved and self._has_number:
-            return self._starved.popitem(last=False)[0]
-        if self._probes.waiting and (exchange_channel := self._probes.next()):
-            return exchange_channel
-        return self._ready.popitem(last=False)[0] if self._ready else None
+        """Whose turn it is: the first of those that waited for what there is now, and after all others who goes alone."""
+        if not (self._alone.active and self._alone.hushes):
+            if self._starved and self._has_number:
+                return self._starved.popitem(last=False)[0]
+            if self._probes.waiting and (exchange_channel := self._probes.next()):
+                return exchange_channel
+            if self._ready:
+                return self._ready.popitem(last=False)[0]
+        return self._alone.next() if self._alone.active else None
 
     def _exchange_channel(self, route: Route) -> ExchangeChannel:
         """The exchange channel of a route, which is idle no more."""

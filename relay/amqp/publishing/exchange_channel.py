@@ -30,9 +30,10 @@ from relay.amqp.publishing.publish_batch import Slot, decide_all, doubt, relay_i
 from relay.amqp.publishing.refusals import DOUBTED, NACKED, refusal_of, unroutable
 from relay.amqp.publishing.routes import Route, Way
 from relay.amqp.publishing.slot_encoder import SlotEncoder
+from relay.amqp.publishing.turn import Turn
 from relay.codec.encoder import Encoded, encode_batch
 from relay.events import broker
-from relay.message import CONFIRMED
+from relay.message import CONFIRMED, PublishResult
 
 CHUNK_BYTES: Final = 1 << 20
 """Bytes of one write: enough that writes cost nothing, little enough that exchanges take turns."""
@@ -44,6 +45,9 @@ REMEMBER_REFUSAL: Final = 1.0
 
 class ChannelHost(Protocol):
     """The connection, as an exchange channel sees it."""
+
+    turn: Turn
+    """The time that this call may take."""
 
     def open(self, handler: frames.ChannelHandler) -> int | None:
         """Take a channel number; None while the broker allows no more of them."""
@@ -91,7 +95,7 @@ class ExchangeChannel:
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing is in flight."""
-        return not self.undecided
+        return not (self._waiting or self._suspects or self._accepted or self._book)
 
     @property
     def eager(self) -> bool:
@@ -129,13 +133,10 @@ class ExchangeChannel:
 
     def submit(self, slots: Sequence[Slot]) -> None:
         """Take messages; `step` writes them."""
-        now = self._clock()
-        refusal = self.standing.refusal
-        if refusal and now < self.standing.refused_until:
-            # What can never be sent has its own end, wherever it is to go.
-            decide_all((slot for slot in slots if self._encoder.encode(slot, now) is not None), refusal)
-            return
         self._waiting.extend(slots)
+        now, refusal = self._clock(), self.standing.refusal
+        if refusal and now < self.standing.refused_until:
+            self._refuse(refusal, now)
 
     def step(self) -> bool:
         """Write the next chunk, or the next message alone while the exchange is not proven; False: no channel is to be had."""
@@ -156,6 +157,13 @@ class ExchangeChannel:
         first = self._book.open(slots)
         self._line.write(b"".join((opening, *self._marked(encodeds, self.channel, first))))
         return True
+
+    def _refuse(self, refusal: PublishResult, now: float) -> None:
+        """Refuse what waits. What can never be sent has its own end, wherever it is to go."""
+        while self._waiting and not self._line.turn.look():
+            slot = self._waiting.popleft()
+            if self._encoder.encode(slot, now) is not None:
+                decide_all([slot], refusal)
 
     def suspects(self) -> list[Slot]:
         """What the broker may have been looking at when the connection ended; nothing is in flight any more."""
@@ -270,7 +278,7 @@ class ExchangeChannel:
         return 1 if source is self._suspects else self._burst
 
     def _next(self, source: deque[Slot], most: int) -> tuple[list[Slot], list[Encoded]]:
-        """Take up to `most` messages from the front, and about `CHUNK_BYTES`; what cannot be sent is decided on the way."""
+        """Take up to `most` messages from the front, about `CHUNK_BYTES`, in this turn; what cannot be sent is decided on the way."""
         slots: list[Slot] = []
         encodeds: list[Encoded] = []
         now, size = self._clock(), 0
@@ -281,6 +289,9 @@ class ExchangeChannel:
                 slots.append(slot)
                 encodeds.append(encoded)
                 size += sum(map(len, encoded))
+            # Options alone take long.
+            if slot[0].claims[slot[1]].options is not None and self._line.turn.look():
+                break
         return slots, encodeds
 
 

@@ -116,8 +116,9 @@ async def test_what_is_no_json_for_postgresql_stays_byte_for_byte(
         (b"\xff", {}, "content_invalid", "not valid UTF-8"),
         (b"1" + b"0" * MOST_BYTES, {}, "body_too_large", f"the limit is {MOST_BYTES} bytes"),
         (b"1", {"headers": {"": 1}}, "row_refused", "a name that is empty"),
+        (b"1", {"headers": {"n": [None] * 8000}}, "row_refused", "more than 8000 values"),
     ],
-    ids=["no JSON", "no UTF-8", "too large", "empty name"],
+    ids=["no JSON", "no UTF-8", "too large", "empty name", "too many values"],
 )
 async def test_poison_goes_to_the_dead_side_with_its_reason(
     start_receive: Start,

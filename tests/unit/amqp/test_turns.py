@@ -1,0 +1,97 @@
+"""Work that takes long is done in turns, between which the rest of the process goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.amqp import frames
+from relay.amqp.confirms import ReturnReason
+from relay.amqp.publishing.publish_batch import PublishBatch
+from relay.amqp.publishing.turn import TURN
+from relay.message import Verdict
+from tests.support.broker.publishing import batch, claim
+from tests.support.fakes.amqp_session_harness import Bench, verdicts
+
+MANY = 90
+SLOW = TURN / 10
+"""Seconds that pass with each look at the clock, of which there is one for each message with options."""
+
+
+class SlowBench(Bench):
+    """A session whose every message takes long to encode."""
+
+    slow = False
+
+    def send(self, *exchanges: str, seconds: float = 60) -> PublishBatch:
+        """Submit a batch of messages with options."""
+        return self.submit(batch([claim(exchange, options='{"priority": 1}') for exchange in exchanges], seconds=seconds, now=self._began))
+
+    def clock(self) -> float:
+        """Return the time, which passes."""
+        self.ahead += SLOW if self.slow else 0.0
+        return super().clock()
+
+    def go_on(self) -> None:
+        """Do what is to be done next."""
+        self.wakes.pop(0)[1]()
+
+
+@pytest.fixture
+def bench() -> SlowBench:
+    """A session with a proven exchange."""
+    made = SlowBench()
+    made.prove()
+    made.slow = True
+    return made
+
+
+def publishes(bench: SlowBench) -> int:
+    """How many messages were written since the last look."""
+    return sum(name.startswith("publish") for _, name in bench.pipe.methods())
+
+
+def test_one_call_writes_what_its_turn_allows_and_later_ones_the_rest(bench: SlowBench) -> None:
+    """Each goes out once, and none of the calls is longer."""
+    bench.send(*["x"] * MANY)
+    written = [publishes(bench)]
+    while bench.wakes:
+        bench.go_on()
+        written.append(publishes(bench))
+    assert sum(written) == MANY
+    assert max(written) <= TURN / SLOW + 1
+    assert len(written) >= MANY * SLOW / TURN
+
+
+def test_an_answer_between_two_turns_writes_nothing(bench: SlowBench) -> None:
+    """It would be a turn of its own, as often as the broker answers."""
+    bench.send(*["x"] * MANY)
+    assert 0 < publishes(bench) < MANY
+    bench.pipe.handlers[1].replied(frames.QOS_OK)
+    bench.pipe.handlers[1].acked(2, multiple=True)
+    assert 0 == publishes(bench)
+    bench.go_on()
+    assert 0 < publishes(bench) < MANY
+
+
+def test_a_missing_exchange_refuses_what_its_turn_allows_and_all_in_the_end(bench: SlowBench) -> None:
+    """Messages that come while it is known to be missing are looked at one by one."""
+    bench.slow = False
+    job = bench.send("missing")
+    bench.pipe.handlers[2].closed(ReturnReason(404, "NOT_FOUND - no exchange 'missing' in vhost '/'"))
+    assert [Verdict.REFUSED] == verdicts(job)
+    bench.slow = True
+    job = bench.send(*["missing"] * MANY)
+    assert 0 < len([verdict for verdict in verdicts(job) if verdict]) <= TURN / SLOW + 1
+    while bench.wakes:
+        bench.go_on()
+    for channel, handler in list(bench.pipe.handlers.items()):
+        if channel > 1:
+            handler.closed(ReturnReason(404, "NOT_FOUND - no exchange 'missing' in vhost '/'"))
+    assert [Verdict.REFUSED] * MANY == verdicts(job)
+
+
+def test_one_message_of_many_exchanges_waits_for_its_turn(bench: SlowBench) -> None:
+    """Exchanges that are new are asked for one after the other."""
+    bench.send(*[f"e{number}" for number in range(MANY)])
+    assert 0 < publishes(bench) < MANY
+    assert bench.wakes
