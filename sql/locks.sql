@@ -1,18 +1,17 @@
 -- Runs before pending migrations that change tables: takes all of their locks, so that nothing is waited for while the tables change.
--- Each round begins with the relation that the last one waited for in vain. That wait holds nothing. The rest of a round ends before whoever waits
--- behind its locks would look for a deadlock and be the one that is refused: after deadlock_timeout.
+-- Each round begins with the relation that the last one did not get, and waits for it while it holds no other. The others are tried without a
+-- wait: PostgreSQL looks for a deadlock among sessions that wait, and would refuse the application that has waited longest.
 DO $do$
 DECLARE
-    patience CONSTANT double precision := 0.8 * extract(epoch FROM current_setting('deadlock_timeout')::interval);
     until CONSTANT timestamptz := clock_timestamp() + interval '30 s';
     first_place oid := 0;
     place record;
     began timestamptz;
-    left_ms double precision;
 BEGIN
     LOOP
         BEGIN
             began := NULL;
+            PERFORM set_config('lock_timeout', '5s', true);
             FOR place IN
                 WITH RECURSIVE named AS (
                     SELECT coalesce(i.indrelid, c.oid) AS oid FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
@@ -24,15 +23,33 @@ BEGIN
                 WHERE c.relkind IN ('r', 'p', 'v') ORDER BY c.oid = first_place DESC, c.oid
             LOOP
                 first_place := place.oid;
-                left_ms := 1000 * (patience - extract(epoch FROM clock_timestamp() - began));
-                PERFORM set_config('lock_timeout', CASE WHEN began IS NULL THEN '5s' ELSE greatest(1, left_ms::integer) || 'ms' END, true);
-                -- Each by itself, since lock_timeout is that of one lock: LOCK TABLE would also lock partitions, and the tables under a view.
-                IF place.is_view THEN
-                    EXECUTE format('ALTER VIEW %I.%I OWNER TO %I', place.schema, place.name, place.owner);
-                ELSE
-                    EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', place.schema, place.name);
+                LOOP
+                    BEGIN
+                        -- Each by itself: LOCK TABLE would also lock partitions, and the tables under a view.
+                        IF NOT place.is_view AND began IS NULL THEN
+                            EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE', place.schema, place.name);
+                        ELSIF NOT place.is_view THEN
+                            EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS EXCLUSIVE MODE NOWAIT', place.schema, place.name);
+                        ELSIF began IS NOT NULL AND EXISTS (
+                            SELECT FROM pg_locks l WHERE l.locktype = 'relation' AND l.relation = place.oid AND l.pid <> pg_backend_pid()
+                                AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database()))
+                        THEN
+                            RAISE lock_not_available;
+                        ELSE
+                            EXECUTE format('ALTER VIEW %I.%I OWNER TO %I', place.schema, place.name, place.owner);
+                        END IF;
+                        EXIT;
+                    EXCEPTION WHEN lock_not_available THEN
+                        IF began IS NULL OR clock_timestamp() > began + interval '2 s' THEN
+                            RAISE;
+                        END IF;
+                        PERFORM pg_sleep(0.01);
+                    END;
+                END LOOP;
+                IF began IS NULL THEN
+                    began := clock_timestamp();
+                    PERFORM set_config('lock_timeout', '1ms', true);
                 END IF;
-                began := coalesce(began, clock_timestamp());
             END LOOP;
             PERFORM set_config('lock_timeout', '5s', true);
             RETURN;

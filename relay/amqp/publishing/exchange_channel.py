@@ -33,7 +33,7 @@ from relay.amqp.publishing.slot_encoder import SlotEncoder
 from relay.amqp.publishing.turn import Turn
 from relay.codec.encoder import Encoded, encode_batch
 from relay.events import broker
-from relay.message import CONFIRMED, PublishResult
+from relay.message import CONFIRMED
 
 CHUNK_BYTES: Final = 1 << 20
 """Bytes of one write: enough that writes cost nothing, little enough that exchanges take turns."""
@@ -133,10 +133,14 @@ class ExchangeChannel:
 
     def submit(self, slots: Sequence[Slot]) -> None:
         """Take messages; `step` writes them."""
-        self._waiting.extend(slots)
         now, refusal = self._clock(), self.standing.refusal
-        if refusal and now < self.standing.refused_until:
-            self._refuse(refusal, now)
+        if not refusal or now >= self.standing.refused_until:
+            self._waiting.extend(slots)
+            return
+        for slot in slots:
+            # What can never be sent has its own end, wherever it is to go: now, or with the next attempt where this turn is over.
+            if self._line.turn.look() or self._encoder.encode(slot, now) is not None:
+                decide_all([slot], refusal)
 
     def step(self) -> bool:
         """Write the next chunk, or the next message alone while the exchange is not proven; False: no channel is to be had."""
@@ -157,13 +161,6 @@ class ExchangeChannel:
         first = self._book.open(slots)
         self._line.write(b"".join((opening, *self._marked(encodeds, self.channel, first))))
         return True
-
-    def _refuse(self, refusal: PublishResult, now: float) -> None:
-        """Refuse what waits. What can never be sent has its own end, wherever it is to go."""
-        while self._waiting and not self._line.turn.look():
-            slot = self._waiting.popleft()
-            if self._encoder.encode(slot, now) is not None:
-                decide_all([slot], refusal)
 
     def suspects(self) -> list[Slot]:
         """What the broker may have been looking at when the connection ended; nothing is in flight any more."""

@@ -170,7 +170,7 @@ class RabbitPublisher:
             pipe=link.tap,
             user=link.user,
             encoder=self._encoder(link.frame_max),
-            channels=ChannelAllowance(most, self._open_channels, partial(self._limit.shared, most), later, wake),
+            channels=ChannelAllowance(most, self._open_channels, wake, partial(self._limit.shared, most), later),
             clock=self._clock,
             emit=self._emit,
             blamed=self._blamed,

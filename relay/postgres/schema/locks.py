@@ -1,4 +1,4 @@
-"""The locks that pending migrations take, all at once and before anything changes."""
+"""The locks that pending migrations need, all at once and before anything changes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from psycopg import sql
 
 from relay.postgres.schema.sql_files import Migration, read
 
-UNHELD = re.compile(r"\$body\$.*?\$body\$|--[^\n]*", re.DOTALL)
+OUTSIDE = re.compile(r"\$body\$.*?\$body\$|--[^\n]*", re.DOTALL)
 """Parts of a migration that lock nothing: bodies of functions, and comments."""
-NAME = re.compile(r"\bqueue_message\w*")
+CHANGED = re.compile(r"\b(?:TABLE|VIEW|INDEX|EXISTS|ON|UPDATE|DELETE FROM)\s+@schema@\.(\w+)|'(queue_message\w*)',")
+"""What a statement changes, also by an index or a trigger, and names in the lists of tables that a block goes through."""
 
 
-def lock(migrations: Iterable[Migration]) -> str:
-    """SQL that locks the tables and views which migrations name outside the bodies of functions; those that they make are not there yet."""
-    names = sorted({name for migration in migrations for name in NAME.findall(UNHELD.sub("", migration.text))})
+def lock_statement(migrations: Iterable[Migration]) -> str:
+    """SQL that locks the tables and views which migrations change; those that they make are not there yet."""
+    found = {found for migration in migrations for found in CHANGED.findall(OUTSIDE.sub("", migration.text))}
+    names = sorted({table or literal for table, literal in found})
     return read("locks.sql").replace("@relations@", sql.Literal(names).as_string(None))

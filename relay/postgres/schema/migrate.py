@@ -12,7 +12,7 @@ from psycopg import errors
 from relay.errors import MigrationError, StoreError
 from relay.postgres.errors import no_connection, read_only, reason
 from relay.postgres.schema.foreign_ids import renumber
-from relay.postgres.schema.locks import lock
+from relay.postgres.schema.locks import lock_statement
 from relay.postgres.schema.sql_files import Migration, Renderer, migrations, read
 from relay.postgres.session_settings import ENCODING, pin, unreadable
 
@@ -61,7 +61,7 @@ def migrate(
         with connection.transaction():
             connection.execute(render_text(read("before.sql")))
             todo = _pending(_read_applied(connection, render_text), say or _silent)
-            connection.execute(render_text(lock(todo)))
+            connection.execute(render_text(lock_statement(todo)))
             for migration in todo:
                 _apply(connection, render_text, migration)
             connection.execute(render_text(read("after.sql")))
@@ -140,7 +140,7 @@ def render(
     render_text = Renderer(schema, seed or {}, role_prefix)
     wanted = None if names is None else set(names)
     todo = [migration for migration in migrations() if wanted is None or migration.name in wanted]
-    parts = [read("before.sql"), lock(todo)]
+    parts = [read("before.sql"), lock_statement(todo)]
     for migration in todo:
         parts += [migration.text, _record(migration)]
     parts += [read("after.sql"), "COMMIT;", BEGIN, read("former.sql"), "COMMIT;", read("cron.sql")]

@@ -10,7 +10,7 @@ import pytest
 
 from relay.errors import MigrationError, StoreError
 from relay.postgres.schema import migrate as migrating
-from relay.postgres.schema.locks import lock
+from relay.postgres.schema.locks import lock_statement
 from relay.postgres.schema.migrate import check, migrate
 from relay.postgres.schema.sql_files import migrations, read
 from tests.support.database.older_schema import migrate_until
@@ -82,7 +82,7 @@ def wait_until_waiting(migration: Migration, connection: psycopg.Connection, rel
 def test_each_migration_locks_first_what_it_changes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At its end it has locked nothing beside that, but for what it made. What follows the migrations locks nothing."""
     migrate_until(url, OLD, monkeypatch)
-    monkeypatch.setattr(migrating, "lock", lambda todo: lock(todo) + UNLOCKED_AT_FIRST)
+    monkeypatch.setattr(migrating, "lock_statement", lambda todo: lock_statement(todo) + UNLOCKED_AT_FIRST)
     with monkeypatch.context() as patch:
         patch.setattr(migrating, "read", lambda name: NONE_LOCKED_LATER if name == "after.sql" else read(name))
         for migration in migrations()[OLD:]:
@@ -124,7 +124,7 @@ def test_what_two_transactions_hold_is_waited_for_one_after_the_other(url: str, 
         wait_until_waiting(migration, watch, "queue_message_dead")
         one.execute("SET LOCAL lock_timeout = '2s'")
         one.execute("TABLE queue_message")
-        one.execute("SELECT pg_sleep(0.1)")
+        wait_until_waiting(migration, watch, "queue_message_dead")
         one.commit()
         one.execute("LOCK TABLE queue_message IN ACCESS SHARE MODE NOWAIT")
         one.commit()

@@ -11,7 +11,7 @@ from relay.postgres.schema.sql_files import migrations
 
 
 def migrate_until(url: str, version: int, monkeypatch: pytest.MonkeyPatch, *, seed: Mapping[str, str] | None = None) -> None:
-    """Bring a schema to a version, without the steps after it, which take the newest functions."""
+    """Bring a schema to a version, without the steps after the commit, which take the newest functions."""
     known = [migration for migration in migrations() if migration.version <= version]
     with monkeypatch.context() as patch:
         patch.setattr("relay.postgres.schema.migrate.migrations", lambda: known)

@@ -61,7 +61,7 @@ class Bench:
             pipe=self.pipe,
             user="guest",
             encoder=encoder,
-            channels=ChannelAllowance(channel_max, open_channels, later=self.late.append if counts_late else None, wake=self._wake),
+            channels=ChannelAllowance(channel_max, open_channels, self._wake, later=self.late.append if counts_late else None),
             clock=self.clock,
             emit=self.events.append,
             blamed=blamed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -21,12 +22,14 @@ class Yardstick:
         self._trips, self._used = 0, 0.0
 
     async def __aenter__(self) -> Self:
+        self._portion()
         self._task = asyncio.create_task(self._measure())
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._task.cancel()
-        await asyncio.wait([self._task])
+        with suppress(asyncio.CancelledError):
+            await self._task
 
     @property
     def seconds(self) -> float:
@@ -35,9 +38,12 @@ class Yardstick:
 
     async def _measure(self) -> None:
         while True:
-            began = time.thread_time()
-            for _ in range(TRIPS):
-                json.loads(json.dumps(VALUE))
-            self._used += time.thread_time() - began
-            self._trips += TRIPS
             await asyncio.sleep(PAUSE)
+            self._portion()
+
+    def _portion(self) -> None:
+        began = time.thread_time()
+        for _ in range(TRIPS):
+            json.loads(json.dumps(VALUE))
+        self._used += time.thread_time() - began
+        self._trips += TRIPS
