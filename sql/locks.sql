@@ -11,7 +11,6 @@ BEGIN
     LOOP
         BEGIN
             began := NULL;
-            PERFORM set_config('lock_timeout', '5s', true);
             FOR place IN
                 WITH RECURSIVE named AS (
                     SELECT coalesce(i.indrelid, c.oid) AS oid FROM pg_class c LEFT JOIN pg_index i ON i.indexrelid = c.oid
@@ -36,6 +35,7 @@ BEGIN
                         THEN
                             RAISE lock_not_available;
                         ELSE
+                            PERFORM set_config('lock_timeout', CASE WHEN began IS NULL THEN '5s' ELSE '1ms' END, true);
                             EXECUTE format('ALTER VIEW %I.%I OWNER TO %I', place.schema, place.name, place.owner);
                         END IF;
                         EXIT;
@@ -46,10 +46,7 @@ BEGIN
                         PERFORM pg_sleep(0.01);
                     END;
                 END LOOP;
-                IF began IS NULL THEN
-                    began := clock_timestamp();
-                    PERFORM set_config('lock_timeout', '1ms', true);
-                END IF;
+                began := coalesce(began, clock_timestamp());
             END LOOP;
             PERFORM set_config('lock_timeout', '5s', true);
             RETURN;

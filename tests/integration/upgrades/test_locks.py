@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
@@ -72,6 +73,12 @@ def url(databases: Databases) -> Iterator[str]:
     databases.drop(name)
 
 
+def wait_until_held_up(connection: psycopg.Connection, pid: int) -> None:
+    """Return when a session waits for a lock."""
+    while connection.execute("SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s", [pid]).fetchone() != (True,):
+        connection.execute("SELECT pg_sleep(0.01)")
+
+
 def wait_until_waiting(migration: Migration, connection: psycopg.Connection, relation: str | None = None) -> None:
     """Return when the upgrade waits for a lock, or for that of one relation."""
     while connection.execute(WAITS, [relation]).fetchone() == (False,):
@@ -128,6 +135,31 @@ def test_what_two_transactions_hold_is_waited_for_one_after_the_other(url: str, 
         one.commit()
         one.execute("LOCK TABLE queue_message IN ACCESS SHARE MODE NOWAIT")
         one.commit()
+        two.commit()
+        migration.join()
+    assert migration.error is None
+    assert [] == check(url)
+
+
+def test_a_transaction_that_waits_behind_a_migration_is_not_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds what the migration still lacks, and PostgreSQL looks for a deadlock while the migration tries for that."""
+    migrate_until(url, OLD, monkeypatch)
+    with (
+        psycopg.connect(url) as one,
+        psycopg.connect(url) as two,
+        psycopg.connect(url, autocommit=True) as watch,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        two.execute("SET deadlock_timeout = '100ms'")
+        two.execute("LOCK TABLE queue_message_pause IN ACCESS SHARE MODE")
+        one.execute("LOCK TABLE queue_message IN ACCESS SHARE MODE")
+        migration = Migration(url)
+        migration.start()
+        wait_until_waiting(migration, watch, "queue_message")
+        behind = pool.submit(two.execute, "LOCK TABLE queue_message IN ACCESS SHARE MODE")
+        wait_until_held_up(watch, two.info.backend_pid)
+        one.commit()
+        behind.result()
         two.commit()
         migration.join()
     assert migration.error is None
