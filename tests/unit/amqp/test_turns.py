@@ -91,3 +91,41 @@ def test_one_message_of_many_exchanges_waits_for_its_turn(bench: SlowBench) -> N
     bench.send(*[f"e{number}" for number in range(MANY)])
     assert 0 < publishes(bench) < MANY
     assert bench.wakes
+
+
+def test_an_exchange_with_little_waits_for_few_turns(bench: SlowBench) -> None:
+    """It is next after those that waited when its message came."""
+    bench.slow = False
+    bench.prove("y", channel=2)
+    bench.slow = True
+    bench.send(*["x"] * MANY)
+    bench.pipe.methods()
+    bench.send("y")
+    bench.go_on()
+    bench.go_on()
+    assert (2, "publish y") in bench.pipe.methods()
+
+
+def test_a_block_between_two_turns_keeps_the_rest_until_it_ends(bench: SlowBench) -> None:
+    """The later call writes nothing; the end of the block does."""
+    bench.send(*["x"] * MANY)
+    before = publishes(bench)
+    bench.session.blocked = True
+    bench.go_on()
+    assert 0 == publishes(bench)
+    bench.session.blocked = False
+    bench.session.pump()
+    while bench.wakes:
+        bench.go_on()
+    assert MANY - before == publishes(bench)
+
+
+def test_a_connection_that_ends_between_two_turns_is_written_to_no_more(bench: SlowBench) -> None:
+    """What was not written is a suspect of nothing."""
+    bench.send(*["x"] * MANY)
+    before = publishes(bench)
+    bench.pipe.writable = False
+    bench.go_on()
+    assert 0 == publishes(bench)
+    assert [] == bench.wakes
+    assert before == len(bench.session.suspects())
