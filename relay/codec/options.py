@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
@@ -147,9 +146,10 @@ def _headers(values: dict[str, Any], limit: int) -> bytes:
 
 def _count(headers: dict[str, Any]) -> None:
     """Refuse more values than there may be, without a look at the others."""
-    found, tables = 0, deque[dict[str, Any] | list[Any]]([headers])
+    found = 0
+    tables: list[dict[str, Any] | list[Any]] = [headers]
     while tables:
-        table = tables.popleft()
+        table = tables.pop()
         values = table.values() if isinstance(table, dict) else table
         found += len(values)
         if found > VALUES_LIMIT:

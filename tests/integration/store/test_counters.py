@@ -43,7 +43,7 @@ class Costs:
     """What draining a backlog costs, of each kind that has a limit."""
 
     statements: float
-    """For each batch, beside those of an idle relay. Measured with those: 5.4 to 7.2 on a busy machine, of which two claim, two settle, two
+    """For each batch, beside those of an idle relay. Measured: 3.5 to 4.0, on a busy machine 4.3 to 6.1; two claim, one settles, and some
     look for keys and for what scans find, as the first claims of a backlog are smaller than a batch, and a portion that is confirmed late
     settles apart."""
     wal: float
@@ -52,8 +52,8 @@ class Costs:
     cold: float
     """Share of the claims that are not HOT. Measured: 0, as each page keeps room for a second version of its rows."""
     cpu: float
-    """Processor time of the relay for each message, in round trips of a small value through JSON. Measured: 2.7 to 3.7 on a busy
-    machine; a task or a future for each message would cost 30. `tests/unit/engine/test_calls.py` holds it by counting."""
+    """Processor time of the relay for each message, in round trips of a small value through JSON. Measured: 2.5 to 2.8, on a busy
+    machine 2.7 to 3.7; a task or a future for each message would cost 30. `tests/unit/engine/test_calls.py` holds it by counting."""
     memory: int
     """Bytes of the relay's peak. Measured: 73 to 82 MB, of which the interpreter and the libraries are 60."""
 
@@ -62,7 +62,7 @@ class Costs:
         return [field.name for field in fields(self) if getattr(self, field.name) > getattr(limits, field.name)]
 
 
-LIMITS = Costs(statements=8, wal=1200, cold=0.01, cpu=6, memory=120 << 20)
+LIMITS = Costs(statements=6.5, wal=1200, cold=0.01, cpu=5, memory=120 << 20)
 
 
 class Meter:
@@ -97,16 +97,20 @@ async def meter(queue: Queue) -> AsyncIterator[Meter]:
 
 async def drain(relays: Relays, queue: Queue, meter: Meter, topology: Topology, broker: str) -> Costs:
     """Let a relay send a backlog and stop; return what that cost."""
-    inbox = await topology.declare()
+    inbox, yardstick = await topology.declare(), Yardstick()
+
+    async def has_arrived() -> bool:
+        yardstick.measure()
+        return await topology.has(inbox.queue, MESSAGES)
+
     async with Tap.before(queue.url) as tap:
         relay = await relays.start(LONGEST_NAME, database=tap.url(queue.url), broker=broker)
         await relay.logged("listen_up")
         async with await psycopg.AsyncConnection.connect(queue.url) as writer:
             await writer.execute(INSERT.encode(), [inbox.exchange, inbox.routing_key])
             cpu, wal, started, began = cpu_seconds(relay.pid), await meter.wal(), len(tap.statements), time.monotonic()
-        async with Yardstick() as yardstick:
-            await until(lambda: topology.has(inbox.queue, MESSAGES), 60)
-            await queue.settled()
+        await until(has_arrived, 60)
+        await queue.settled()
         statements = len(tap.statements) - started - IDLE_STATEMENTS_PER_SECOND * (time.monotonic() - began)
         cpu, memory = cpu_seconds(relay.pid) - cpu, peak_memory(relay.pid)
         assert 0 == await relay.stop()

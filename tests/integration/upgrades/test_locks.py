@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import psycopg
 import pytest
 
-from relay.errors import MigrationError, StoreError
 from relay.postgres.schema import migrate as migrating
 from relay.postgres.schema.locks import lock_statement
 from relay.postgres.schema.migrate import check, migrate
@@ -49,20 +47,11 @@ WAITS = """
 """
 
 
-class Migration(threading.Thread):
-    """An upgrade that goes on meanwhile."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__()
-        self._url = url
-        self.error: Exception | None = None
-
-    def run(self) -> None:
-        """Migrate."""
-        try:
-            migrate(self._url)
-        except (MigrationError, StoreError) as error:
-            self.error = error
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Runs an upgrade, and what is to wait behind it, beside the test."""
+    with ThreadPoolExecutor(2) as made:
+        yield made
 
 
 @pytest.fixture
@@ -79,10 +68,10 @@ def wait_until_held_up(connection: psycopg.Connection, pid: int) -> None:
         connection.execute("SELECT pg_sleep(0.01)")
 
 
-def wait_until_waiting(migration: Migration, connection: psycopg.Connection, relation: str | None = None) -> None:
+def wait_until_waiting(migration: Future[list[str]], connection: psycopg.Connection, relation: str | None = None) -> None:
     """Return when the upgrade waits for a lock, or for that of one relation."""
     while connection.execute(WAITS, [relation]).fetchone() == (False,):
-        assert migration.is_alive(), migration.error
+        assert not migration.done(), migration.exception()
         connection.execute("SELECT pg_sleep(0.01)")
 
 
@@ -102,30 +91,28 @@ def test_each_migration_locks_first_what_it_changes(url: str, monkeypatch: pytes
 @pytest.mark.parametrize(
     "held", ["queue_message", "queue_message_archive", "queue_message_dead_list", "queue_message_pause", "queue_message_status"]
 )
-def test_a_transaction_that_reads_on_is_not_refused(url: str, monkeypatch: pytest.MonkeyPatch, held: str) -> None:
+def test_a_transaction_that_reads_on_is_not_refused(url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, held: str) -> None:
     """It has read one table or view when the migration comes, and reads all others while that waits."""
     migrate_until(url, OLD, monkeypatch)
     with psycopg.connect(url) as application, psycopg.connect(url, autocommit=True) as watch:
         application.execute(f"LOCK TABLE {held} IN ACCESS SHARE MODE".encode())
-        migration = Migration(url)
-        migration.start()
+        migration = pool.submit(migrate, url)
         wait_until_waiting(migration, watch)
         for (name,) in watch.execute(EVERY.encode()).fetchall():
             application.execute(f"LOCK TABLE {name} IN ACCESS SHARE MODE".encode())
         application.commit()
-        migration.join()
-    assert migration.error is None
-    assert [] == check(url)
+        assert migrations()[-1].name == migration.result()[-1]
 
 
-def test_what_two_transactions_hold_is_waited_for_one_after_the_other(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_two_transactions_hold_is_waited_for_one_after_the_other(
+    url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """While the second is waited for, the table of the first is free again."""
     migrate_until(url, OLD, monkeypatch)
     with psycopg.connect(url) as one, psycopg.connect(url) as two, psycopg.connect(url, autocommit=True) as watch:
         two.execute("LOCK TABLE queue_message_dead IN ACCESS SHARE MODE")
         one.execute("LOCK TABLE queue_message IN ACCESS SHARE MODE")
-        migration = Migration(url)
-        migration.start()
+        migration = pool.submit(migrate, url)
         wait_until_waiting(migration, watch, "queue_message")
         one.commit()
         wait_until_waiting(migration, watch, "queue_message_dead")
@@ -136,31 +123,23 @@ def test_what_two_transactions_hold_is_waited_for_one_after_the_other(url: str, 
         one.execute("LOCK TABLE queue_message IN ACCESS SHARE MODE NOWAIT")
         one.commit()
         two.commit()
-        migration.join()
-    assert migration.error is None
-    assert [] == check(url)
+        assert migrations()[-1].name == migration.result()[-1]
 
 
-def test_a_transaction_that_waits_behind_a_migration_is_not_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_transaction_that_waits_behind_a_migration_is_not_refused(
+    url: str, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It holds what the migration still lacks, and PostgreSQL looks for a deadlock while the migration tries for that."""
     migrate_until(url, OLD, monkeypatch)
-    with (
-        psycopg.connect(url) as one,
-        psycopg.connect(url) as two,
-        psycopg.connect(url, autocommit=True) as watch,
-        ThreadPoolExecutor(1) as pool,
-    ):
+    with psycopg.connect(url) as one, psycopg.connect(url) as two, psycopg.connect(url, autocommit=True) as watch:
         two.execute("SET deadlock_timeout = '100ms'")
         two.execute("LOCK TABLE queue_message_pause IN ACCESS SHARE MODE")
         one.execute("LOCK TABLE queue_message IN ACCESS SHARE MODE")
-        migration = Migration(url)
-        migration.start()
+        migration = pool.submit(migrate, url)
         wait_until_waiting(migration, watch, "queue_message")
         behind = pool.submit(two.execute, "LOCK TABLE queue_message IN ACCESS SHARE MODE")
         wait_until_held_up(watch, two.info.backend_pid)
         one.commit()
         behind.result()
         two.commit()
-        migration.join()
-    assert migration.error is None
-    assert [] == check(url)
+        assert migrations()[-1].name == migration.result()[-1]
