@@ -94,7 +94,6 @@ class ChannelPool:
 
     def submit(self, job: PublishBatch, places: Collection[int] | None = None) -> None:
         """Take a batch, or these messages of it; what may be written in one turn is written before this returns."""
-        self.turn.begin()
         self._hand_over(job, places)
         self.pump()
 
@@ -219,6 +218,7 @@ class ChannelPool:
             self.pump()
 
     def _hand_over(self, job: PublishBatch, places: Collection[int] | None) -> None:
+        self.turn.begin()
         for route, several in by_route(job.batch, self._user, self._keys, places, self._blamed).items():
             exchange_channel = self._exchange_channel(route)
             exchange_channel.submit([(job, place) for place in several])

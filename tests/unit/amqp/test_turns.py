@@ -129,3 +129,16 @@ def test_a_connection_that_ends_between_two_turns_is_written_to_no_more(bench: S
     assert 0 == publishes(bench)
     assert [] == bench.wakes
     assert before == len(bench.session.suspects())
+
+
+def test_what_is_routed_anew_has_a_turn_of_its_own(bench: SlowBench) -> None:
+    """Not the rest of one that was over."""
+    bench.slow = False
+    bench.send("missing")
+    bench.pipe.handlers[2].closed(ReturnReason(404, "NOT_FOUND - no exchange 'missing' in vhost '/'"))
+    bench.slow = True
+    bench.send(*["missing"] * MANY)
+    bench.slow = False
+    job = PublishBatch(batch([claim("missing", options='{"priority": 256}')]), bench.clock)
+    bench.session.reroute([(job, 0)])
+    assert [Verdict.INVALID] == verdicts(job)
