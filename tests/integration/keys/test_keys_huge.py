@@ -10,7 +10,7 @@ from relay.postgres.schema.migrate import migrate
 from tests.support.database.keyed import contents, fates, fold, insert, keyed, other, queued
 from tests.support.database.older_schema import migrate_until
 from tests.support.database.plans import explain
-from tests.support.database.queue import Queue
+from tests.support.database.queue import Queue, resize
 from tests.support.servers.shared import Databases
 
 KINDS = pytest.mark.parametrize("kind", ["coalesce_key", "bundle_key"])
@@ -58,6 +58,11 @@ async def slow(queue: Queue, seconds: float, *, also_small: bool = False) -> Non
     await queue.sql(SLOW.format(seconds=seconds, all=also_small))
 
 
+async def unhurried(queue: Queue) -> None:
+    """Let no call end because its time is over, however slow the machine is."""
+    await resize(queue, "queue_message_fold", "interval '2 s'", "interval '1 hour'")
+
+
 async def age(queue: Queue, exchange: str, length: str) -> None:
     """Let what waits for an exchange have been due for so long."""
     await queue.sql("UPDATE queue_message_keyed_row SET due_at = due_at - %s::interval WHERE exchange = %s", length, exchange)
@@ -90,6 +95,7 @@ async def test_a_call_takes_few_large_messages_and_the_next_goes_on(queue: Queue
 @KINDS
 async def test_a_call_begins_with_no_more_than_some_megabytes(queue: Queue, kind: str) -> None:
     """However many wait: what it takes is bounded in bytes, before it is looked at."""
+    await unhurried(queue)
     await large(queue, kind, 100, keys=1)
     assert 0 < await fold(queue, "1 min") <= 64
 
@@ -222,6 +228,7 @@ async def test_small_versions_replace_large_messages_few_at_a_time(queue: Queue)
 @KINDS
 async def test_a_large_message_that_cannot_be_sent_keeps_no_other_back(queue: Queue, kind: str) -> None:
     """Others of the list, those before it and those behind it are sent by the same call."""
+    await unhurried(queue)
     await queue.sql(REFUSE)
     await large(queue, kind, 20)
     assert 19 == await fold(queue, "1 min")
@@ -232,6 +239,7 @@ async def test_a_large_message_that_cannot_be_sent_keeps_no_other_back(queue: Qu
 @KINDS
 async def test_nothing_of_a_key_passes_a_large_message_of_it_that_cannot_be_sent(queue: Queue, kind: str) -> None:
     """What is behind it in a key of many megabytes waits with it; what was sent before stays sent."""
+    await unhurried(queue)
     await queue.sql(REFUSE if kind == "bundle_key" else REFUSE.replace(".13", ".20"))
     await large(queue, kind, 20, keys=1)
     sent = list(range(1, 13)) if kind == "bundle_key" else []
