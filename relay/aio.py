@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def pause(failures: int, *, first: float = 0.1, longest: float = 5.0) -> float:
@@ -13,8 +16,8 @@ def pause(failures: int, *, first: float = 0.1, longest: float = 5.0) -> float:
     return plain * (1 - random.random() / 2)  # noqa: S311 - jitter, not cryptography
 
 
-async def unless(event: asyncio.Event, waiting: Coroutine[object, object, object]) -> None:
-    """Wait, but no longer than until the event is set."""
+async def unless(event: asyncio.Event, waiting: Coroutine[Any, Any, T]) -> T | None:
+    """Wait for a result, but no longer than until the event is set; then cancel what was waited for, and return None if that ended it."""
     wait = asyncio.ensure_future(waiting)
     end = asyncio.ensure_future(event.wait())
     try:
@@ -23,3 +26,4 @@ async def unless(event: asyncio.Event, waiting: Coroutine[object, object, object
         wait.cancel()
         end.cancel()
     await asyncio.gather(wait, end, return_exceptions=True)
+    return None if wait.cancelled() else wait.result()

@@ -60,12 +60,12 @@ def abandon(log: LogSink, in_flight: int) -> NoReturn:
     os._exit(1)
 
 
-async def reach(look: Callable[[], Awaitable[bool]], *, stop: asyncio.Event, emit: events.Sink) -> bool:
-    """Return what a first look at the database says as soon as that answers; False if the process is to end before."""
+async def reach(look: Callable[[], Coroutine[Any, Any, bool]], *, stop: asyncio.Event, emit: events.Sink) -> bool:
+    """Return what a first look at the database says once that answers. If the process is to end before, cancel it and return False."""
     attempt = 0
     while not stop.is_set():
         try:
-            return await look()
+            return bool(await unless(stop, look()))
         except StoreError as error:
             attempt += 1
             emit(events.DatabaseDown(str(error), attempt))

@@ -61,13 +61,12 @@ class Relay:
                 await self._leave()
 
     async def _enter(self) -> bool:
-        """Register with the database; False if the process is to end."""
+        """Register with the database."""
         base = self.base
         await base.upkeep.check_schema()
         controls = await base.upkeep.refresh_policy()
         await base.upkeep.refresh_contracts()
-        if not await Renumbering(base.upkeep, base.emit).finish(base.stop):
-            return False
+        await Renumbering(base.upkeep, base.emit).finish()
         relay_id = await base.store.register()
         self.intake.pause(controls.paused)
         self.intake.limit(controls.limits, controls.relays + 1)

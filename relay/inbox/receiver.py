@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from relay import events
@@ -114,13 +115,10 @@ class Receiver:
 
     async def _next(self) -> list[Taken] | None:
         """What is taken next; None at the stop, and when it is time to try what is held up."""
-        taking = asyncio.ensure_future(self._source.take(self._batch_size, self._batch_bytes))
         patience = max(0.0, self._round_at - self._clock()) if self._held else None
-        await unless(self._stopping, _ended(taking, patience))
-        if not taking.done():
-            taking.cancel()
-            return None
-        return taking.result()
+        with suppress(TimeoutError):
+            return await unless(self._stopping, asyncio.wait_for(self._source.take(self._batch_size, self._batch_bytes), patience))
+        return None
 
     async def _receive(self, taken: Sequence[Taken], blame: Blame | None = None) -> None:
         began = self._clock()
@@ -220,7 +218,3 @@ class Receiver:
     def _report(self, messages: int, error: StoreError, attempt: int) -> None:
         self._database_error = str(error)
         self._emit(ReceiveFailed(messages, str(error), attempt))
-
-
-async def _ended(taking: asyncio.Future[list[Taken]], seconds: float | None) -> None:
-    await asyncio.wait((taking,), timeout=seconds)

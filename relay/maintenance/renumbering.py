@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from relay import events
-from relay.aio import unless
 from relay.errors import StoreError
 
 TASK = "messages of another cluster"
@@ -88,22 +87,21 @@ class Renumbering:
             self._emit(events.MaintenanceFailed(TASK, done.left_behind))
         return done.more
 
-    async def finish(self, stop: asyncio.Event) -> bool:
-        """Renumber everything that can be renumbered; False if `stop` came first.
+    async def finish(self) -> None:
+        """Renumber everything that can be renumbered.
 
         Raises:
             StoreError: the database did not answer, or refused.
         """
-        while not stop.is_set():
+        while True:
             try:
                 if not await self.step():
-                    return True
+                    return
             except StoreError as error:
                 if not (error.in_passing or error.refused):
                     raise
                 # A table lock of an application, or a deferred trigger that refuses, must not stop the relay from starting.
                 self._emit(events.MaintenanceFailed(TASK, str(error)))
-                return True
+                return
             if self._other_relay_runs:
-                await unless(stop, asyncio.sleep(OTHER_RELAY_POLL))
-        return False
+                await asyncio.sleep(OTHER_RELAY_POLL)

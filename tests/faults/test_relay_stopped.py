@@ -134,6 +134,19 @@ async def test_sigterm_ends_in_time_while_the_broker_is_silent(scene: Scene) -> 
     await scene.check(heir)
 
 
+@pytest.mark.fault(3, repeats=5)
+@pytest.mark.ids("D9")
+async def test_sigterm_waits_for_no_first_answer_of_the_database(scene: Scene) -> None:
+    """A relay that starts while the database is silent holds nothing, and leaves at once."""
+    async with Proxy.before(scene.queue.url) as proxy:
+        proxy.hold_answers()
+        relay = await scene.relays.start("early", database=proxy.url(scene.queue.url), broker=scene.broker.url, ready=False)
+        await until(lambda: proxy.connections > 0)
+        relay.send(signal.SIGTERM)
+        assert 0 == await relay.ended(CUT)
+    assert ["stopping"] == [line["event"] for line in relay.lines]
+
+
 @pytest.mark.fault(15, repeats=20)
 @pytest.mark.ids("A11", "B9", "C5")
 async def test_a_relay_that_slept_past_its_locks_settles_nothing_of_its_successor(scene: Scene) -> None:

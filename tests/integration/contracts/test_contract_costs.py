@@ -25,6 +25,11 @@ HOSTILE = (
     " SELECT %s, %s, jsonb_agg(repeat('9', 60)::numeric + n) FROM generate_series(1, %s) n"
 )
 """Many long integers, all different: by `uniqueItems` each is compared with each. 8,000 of them take about two minutes."""
+COMPILING = """
+    SELECT count(*) > 0 FROM pg_stat_activity
+    WHERE application_name LIKE 'outbox-relay/%' AND state = 'idle' AND query LIKE '%queue_message_contract ORDER BY%'
+"""
+"""Whether a relay has read its contracts and asked for nothing since."""
 LATE = 0.2
 """Seconds that at most one neighbour in twenty may take. On 2 cores that others keep busy: 0.03 to 0.08."""
 LOCK_SECONDS = 3
@@ -136,6 +141,18 @@ async def test_neighbours_go_out_while_schemas_are_compiled(
 
     assert max(took) < 2
     assert more < 1.5 * MAX_TOTAL
+
+
+@pytest.mark.timeout(240)
+async def test_a_relay_that_starts_leaves_while_schemas_are_compiled(relays: Relays, queue: Queue, amqp_url: str) -> None:
+    """It holds nothing yet, so it ends without the rest of them."""
+    large = [json.dumps({"allOf": [{"pattern": rf"\p{{L}}{{120}}{number}x{n}"} for n in range(3)]}) for number in range(40)]
+    await queue.sql("SELECT queue_message_contract_add('large', md5(schema), schema::jsonb) FROM unnest(%s::text[]) schema", large)
+    relay = await relays.start(database=queue.url, broker=amqp_url, ready=False)
+    await until(lambda: queue.value(COMPILING))
+
+    assert 0 == await relay.stop()
+    assert ["stopping"] == [line["event"] for line in relay.lines]
 
 
 async def delivered(queue: Queue, exchange: str, count: int) -> bool:

@@ -65,7 +65,7 @@ async def test_a_relay_that_starts_goes_on_where_it_found_none() -> None:
     foreign = Foreign((0, True, 5000), (0, True, 0), (0, True, 5000), (3, False, 3))
     began = asyncio.get_running_loop().time()
 
-    assert await foreign.renumbering.finish(asyncio.Event())
+    await foreign.renumbering.finish()
 
     assert (began, 0) == (asyncio.get_running_loop().time(), len(foreign.script))
 
@@ -88,7 +88,7 @@ async def test_a_relay_that_starts_waits_for_another_that_is_at_it() -> None:
     foreign = Foreign((0, True, None), (0, True, None), (3, False, 3))
     began = asyncio.get_running_loop().time()
 
-    assert await foreign.renumbering.finish(asyncio.Event())
+    await foreign.renumbering.finish()
 
     assert pytest.approx(2 * OTHER_RELAY_POLL, abs=0.05) == asyncio.get_running_loop().time() - began
 
@@ -99,7 +99,7 @@ async def test_a_message_that_an_application_holds_keeps_no_relay_from_starting(
     """What stands behind it is renumbered when it is let go; everything else goes out."""
     foreign = Foreign((5000, True, 5000), error)
 
-    assert await foreign.renumbering.finish(asyncio.Event())
+    await foreign.renumbering.finish()
 
     assert [events.MessagesRenumbered(5000, True), events.MaintenanceFailed(TASK, str(error))] == foreign.told
 
@@ -109,7 +109,7 @@ async def test_a_relay_starts_where_messages_have_to_stay_and_says_why() -> None
     """A walk that cannot renumber them is over."""
     foreign = Foreign((5, True, 5000), (3, False, 7, "message 1 stays: no"))
 
-    assert await foreign.renumbering.finish(asyncio.Event())
+    await foreign.renumbering.finish()
 
     assert [
         events.MessagesRenumbered(5, True), events.MessagesRenumbered(3, False), events.MaintenanceFailed(TASK, "message 1 stays: no")
@@ -136,13 +136,4 @@ async def test_messages_that_have_to_stay_are_not_walked_to_all_the_time() -> No
 async def test_a_relay_that_starts_does_not_go_on_where_the_database_refuses() -> None:
     """The caller tries again, and says why."""
     with pytest.raises(StoreError, match="Away"):
-        await Foreign(StoreError("Away.")).renumbering.finish(asyncio.Event())
-
-
-@timeless
-async def test_a_signal_ends_it() -> None:
-    """Nothing is claimed then."""
-    stop = asyncio.Event()
-    stop.set()
-
-    assert not await Foreign((5000, True, 5000)).renumbering.finish(stop)
+        await Foreign(StoreError("Away.")).renumbering.finish()
