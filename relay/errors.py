@@ -38,7 +38,7 @@ class StoreError(RelayError):
         self.refused = refused
         """The statement itself failed, on a connection that is well and with the rights that it needs: trying it again may not help."""
         self.broken_trigger = broken_trigger
-        """A trigger of the application's names what is not there or lacks a right: once it is mended the same statement may pass."""
+        """A trigger of the application's names what is not there or lacks a right: once that is corrected the statement may succeed."""
         self.in_passing = in_passing
         """A lock of somebody else, a deadlock or a serialization failure: the connection is well, the same statement may pass now."""
         self.unprintable = unprintable

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 KEPT: Final = 1024
-"""Bytes that a message takes beside its payload and its texts: numbers, its id, its places in lists and its result. Measured: 810 by 60,000
+"""Bytes that a message takes without its payload and texts: numbers, its id, its places in lists and its result. Measured: 810 by 60,000
 messages that wait for their settle (Python 3.11.7, PostgreSQL 15.18); a reason why one failed, or a lock of its own, comes on top."""
 WIDEST: Final = 4
 """Bytes of a character in a text that is not ASCII, at the most (PEP 393)."""
 ENTRY: Final = 640
-"""Bytes of an entry of a cache beside what is given as its size."""
+"""Bytes of a cache entry in addition to the size that is given for it."""
 CHECKED: Final = 32
 """Bytes that one of a content takes while it is checked. Measured: 27 by objects of one property with an empty name (Python 3.11.7)."""
 CHECKING: Final = 96 << 20
@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 
 class Cache(dict[Key, Value]):
-    """What is quicker to remember than to make; it starts anew when it is full.
+    """What is quicker to remember than to make; it is cleared when it is full.
 
     Args:
         most: bytes that all of it may take.

@@ -16,7 +16,7 @@ SHOWN = 20
 
 
 class Position(NamedTuple):
-    """Where a message stands in claim order: its transaction, then its number."""
+    """A message's place in claim order: its transaction, then its number."""
 
     xid: int
     seq: int
@@ -63,7 +63,7 @@ class Claim(NamedTuple):
 
     @property
     def position(self) -> Position:
-        """Where the message stands in claim order."""
+        """The message's place in claim order."""
         return Position(self.xid, self.seq)
 
 
@@ -124,7 +124,7 @@ class Batch:
         """Note new deadlines.
 
         Args:
-            positions: whose renewal was asked for: all that are in hand, or only such as were behind.
+            positions: whose renewal was requested: all messages in flight, or only those that were behind.
             deadline: of those whose lock was renewed.
             left: the others.
 
@@ -169,7 +169,7 @@ class PublishResult:
     blame: bool = False
     """For UNKNOWN: the broker closed the connection over a protocol error, so the message counts an attempt."""
     alone: bool = False
-    """For UNKNOWN with blame: the broker had looked at everything else, so the message is guilty."""
+    """For UNKNOWN with `blame`: the broker had looked at everything else, so this message caused the error."""
     of_exchange: bool = False
     """For REFUSED: over its exchange, so whatever goes there is refused."""
 
@@ -207,7 +207,7 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Outcome: an attempt was spoiled; due again after `delay` seconds."""
+    """Outcome: an attempt failed; due again after `delay` seconds."""
 
     delay: float
     code: str

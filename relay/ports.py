@@ -143,9 +143,9 @@ class Places(NamedTuple):
     """Where a relay is, as it reports it."""
 
     low: Position
-    """No message in hand stands below."""
+    """No message in flight is below."""
     head: Position
-    """The lowest head of a stream: nothing fresh stands below but of transactions that commit late."""
+    """The lowest head of a stream: nothing fresh is below, except messages of transactions that commit late."""
     top: Position
     """The head of the main stream."""
 
@@ -167,7 +167,7 @@ class ClaimStore(Protocol):
     async def claim(self, wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
         """Lock up to `limit` messages and about `limit_bytes` stored bytes (at least one message).
 
-        Those for which their payloads leave no room, as these turn out to be longer, are put back.
+        Messages whose payloads turn out to be longer, and leave no room for them, are released again.
 
         Raises:
             StoreError: nothing may be assumed; what was claimed all the same comes back when its lock expires.
@@ -184,8 +184,8 @@ class Publisher(Protocol):
     def publish(self, batch: Batch) -> AsyncIterator[Portion]:
         """Publish a batch; yield portions until every claim has had exactly one result.
 
-        Never raises for a message. A portion is yielded when everything is decided, or after a
-        short patience with what is decided so far, so that a silent queue holds no neighbour.
+        Never raises for a message. A portion is yielded when everything is decided. After a short
+        patience it holds what is decided so far, so that a silent queue delays no other.
         """
 
     async def wait_ready(self) -> None:
@@ -284,4 +284,4 @@ class Wakeup(Protocol):
         """Nothing is due: have writers notify; True if the queue must be looked at once more before sleeping."""
 
     def busy(self, messages: int) -> None:
-        """That many messages were found: writers need not notify while it goes on."""
+        """That many messages were found: writers need not notify while that continues."""

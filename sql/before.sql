@@ -1,5 +1,5 @@
 -- Runs before the numbered migrations, each time: the schema, the record of what was applied, and one migration at a time.
--- The lock of that record is waited for; after it nothing may wait long, because whoever inserts would wait behind it. No login may take that lock
+-- The lock of that record is waited for; after it nothing may wait long, because every INSERT would wait behind it. No login may take that lock
 -- but the owner's: the roles may only read the record.
 SET LOCAL search_path = pg_catalog, pg_temp;
 @unlimited@SET LOCAL lock_timeout = '10min';
@@ -53,7 +53,7 @@ BEGIN
 END
 $do$;
 
--- A queue_message that is not ours stands in the way. The five-column table with a uuid key and a trigger do_notify is taken over:
+-- A queue_message that is not ours is in the way. The five-column table with a uuid key and a trigger do_notify is taken over:
 -- renamed here, emptied into the new table after the migrations, in this same transaction. Any other is refused.
 DO $do$
 DECLARE

@@ -1,5 +1,5 @@
 -- Runs after the commit, each time, in a transaction of its own; where pg_cron is not here, it does nothing.
--- pg_cron's launcher forgets to read its jobs again when a migration has told it of more changes than PostgreSQL keeps for it (4,096).
+-- pg_cron's launcher forgets to read its jobs again when a migration has signalled more changes than PostgreSQL keeps for it (4,096).
 -- It looks once a second; after that it hears of these jobs alone.
 DO $do$
 BEGIN

@@ -1,6 +1,6 @@
--- Runs after the commit, each time, in a transaction of its own: takes from roles of earlier prefixes what they have here, once their members are
--- members of today's roles. A session reads the changes of one commit piece by piece. In the commit that gives, it could read that a function is
--- the former role's no more before it reads that its login has the new one, and its statement would be refused.
+-- Runs after the commit, each time, in a transaction of its own: takes from roles of earlier prefixes what they have here, once their
+-- members are members of today's roles. A session reads the changes of one commit piece by piece. In the commit that grants, it could read
+-- that the former role lost a function before it reads its login's new role. Its statement would be refused.
 SET LOCAL search_path = pg_catalog, pg_temp;
 @unlimited@SET LOCAL lock_timeout = '10min';
 LOCK TABLE @schema@.queue_message_migration IN SHARE ROW EXCLUSIVE MODE;

@@ -1,4 +1,4 @@
--- What stands in the place of queue_message before the first migration: why it is refused, null where it is taken over. No row: nothing.
+-- What is in the place of queue_message before the first migration: why it is refused, null where it is taken over. No row: nothing.
 -- Taken over is a table of five columns with a uuid key.
 SELECT CASE WHEN there.kind <> 'r' OR NOT there.keyed
         OR replace(there.shape, ' jsonb', ' json') <> 'content json, exchange text, id uuid, options json, routing_key text'

@@ -18,7 +18,7 @@ OPEN = ("waiting", "leased")
 
 
 def begin(console: OperatorSession, name: str, layout: str, options: Mapping[str, str], by: str | None) -> Script:
-    """The first step for a table that nobody has adopted yet; runs nothing.
+    """The first step for a table that is not adopted yet; runs nothing.
 
     Args:
         console: the connection, of the owner of both sides.
@@ -33,7 +33,7 @@ def begin(console: OperatorSession, name: str, layout: str, options: Mapping[str
     kind = read(layout)
     if kind.waits == "wal" and by == "trigger":
         raise AdoptError(
-            f"The layout {layout} needs a view: a row that a trigger deletes again in its transaction still stands in the WAL, where "
+            f"The layout {layout} needs a view: a row that a trigger deletes in the same transaction remains in the WAL, where "
             "the old relay reads it."
         )
     with console.transaction(needs=OWNER):
@@ -114,7 +114,7 @@ class Adoption:
         self._must_be("switched", "finish")
         counts = self.count()
         if left := " and ".join(f"{counts[state]} {state}" for state in OPEN if counts.get(state)):
-            raise AdoptError(f"The old relay still has {left}: let it go on, or end it and take them over with `relay adopt take`.")
+            raise AdoptError(f"The old relay still has {left}: let it continue, or stop it and take them over with `relay adopt take`.")
         slots = self.slots(slot)
         if slot and not slots:
             raise AdoptError(f"There is no logical replication slot {slot!r} in this database.")

@@ -21,7 +21,7 @@ KINDS: Mapping[str, frozenset[str]] = {
 }
 """Types of PostgreSQL that a word of a layout allows; `any` allows every one."""
 TEMPLATES = ("exchange", "routing_key", "ordering_key")
-"""What may be told from columns, in place of the layout's own rule."""
+"""What a template over columns may set, in place of the layout's own rule."""
 
 
 class AdoptError(RelayError):
@@ -29,7 +29,7 @@ class AdoptError(RelayError):
 
 
 class MissingError(AdoptError):
-    """There is no such table, or nobody has adopted it."""
+    """There is no such table, or it is not adopted."""
 
     exit_code = 3
 

@@ -67,7 +67,7 @@ def find(console: OperatorSession, name: str) -> SourceTable:
     if not row["owned"]:
         raise AdoptError(f"Your login does not own {name!r}: run this as its owner, who must be the owner of the queue too.")
     if not row["key"]:
-        raise AdoptError(f"The table {name!r} has no primary key, by which its rows are told apart.")
+        raise AdoptError(f"The table {name!r} has no primary key to identify its rows.")
     return SourceTable(**{field: row[field] for field in SourceTable._fields})
 
 

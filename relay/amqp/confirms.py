@@ -1,4 +1,4 @@
-"""Publisher confirms of one channel: which delivery tag stands for which message; no I/O.
+"""Publisher confirms of one channel: which delivery tag belongs to which message; no I/O.
 
 Rules: RabbitMQ, "Consumer Acknowledgements and Publisher Confirms": tags count from 1 per channel, an ack or nack
 resolves one tag or, with `multiple`, all up to it; the `basic.return` of an unroutable message precedes its ack.
@@ -13,7 +13,7 @@ from relay.errors import BrokerError
 
 T = TypeVar("T")
 COMPACT_ABOVE = 1024
-"""Resolved tags kept at the left before the list is cut: each cut moves what is left, so it must be rare."""
+"""Resolved tags kept at the start of the list before it is cut: a cut moves all that remains, so cuts must be rare."""
 
 
 class ReturnReason(NamedTuple):
@@ -88,7 +88,7 @@ class ConfirmTracker(Generic[T]):
         self._returns.setdefault(relay_id, []).append(reason)
 
     def close(self) -> list[tuple[int, T]]:
-        """Give up all open tags, oldest first, with their slots; the book starts anew, as a new channel does."""
+        """Give up all open tags and return them with their slots, oldest first; tags count from 1 again, as on a new channel."""
         tags = enumerate(self._slots[self._low :], self._base + self._low)
         unresolved = [(tag, slot) for tag, slot in tags if slot is not None]
         self._slots, self._base, self._low, self._open = [], 1, 0, 0
@@ -101,7 +101,7 @@ class ConfirmTracker(Generic[T]):
         if multiple and tag == 0:
             index = len(slots) - 1
         if index >= len(slots):
-            raise BrokerError(f"The broker confirmed delivery tag {tag}, which was never sent; the connection is dropped and made anew.")
+            raise BrokerError(f"The broker confirmed delivery tag {tag}, which was never sent; the connection is dropped and opened again.")
         if index < self._low:
             return []
         if multiple:
@@ -117,7 +117,7 @@ class ConfirmTracker(Generic[T]):
         return taken
 
     def _forget(self) -> None:
-        """Move past resolved tags and let go of them, at once when nothing is open: slots hold whole messages."""
+        """Move past resolved tags and release their slots, at once when nothing is open: slots hold whole messages."""
         slots, low = self._slots, self._low
         if not self._open:
             low = len(slots)

@@ -27,7 +27,7 @@ HIGH_WATER: Final = 4 << 20
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 3.0
 ALIVE_INTERVAL: Final = 1.0
-"""Seconds between the heartbeats that stand for frames which aiormq does not see."""
+"""Seconds between the heartbeats that aiormq gets in place of the frames that it does not see."""
 PROTOCOL_ERRORS: Final = frozenset((501, 502, 503, 504, 505, 506, 540, 541))
 """Reply codes of `connection.close` that a client's frame brought about (AMQP 0-9-1, 1.2)."""
 _FEWER = "fewer channels are shared from now on: for more raise the limit and start the relay again"
@@ -85,7 +85,7 @@ class FrameRouter(asyncio.Protocol):
 
     @property
     def handlers(self) -> dict[int, frames.ChannelHandler]:
-        """Who hears which channel."""
+        """The handler of each channel."""
         return self._wire.handlers
 
     @property
@@ -94,13 +94,13 @@ class FrameRouter(asyncio.Protocol):
         return not self._paused and not self.ended.done()
 
     def write(self, data: bytes) -> None:
-        """Hand whole frames to the socket; after the end of the connection they go nowhere."""
+        """Hand whole frames to the socket; after the end of the connection they are discarded."""
         if self._transport is None or self.ended.done():
             return
         try:
             self._transport.write(data)
         except RuntimeError as error:
-            # At the end of the stream, or without heartbeats, aiormq closes by itself, which we hear of one turn of the loop later.
+            # At the end of the stream, or without heartbeats, aiormq closes the transport; we hear of it one turn of the loop later.
             self.end(ConnectionLost(f"The connection to the {self._broker} is lost ({error})."))
 
     def limit(self, frame_max: int) -> None:
@@ -278,9 +278,9 @@ def _really_cancelled() -> bool:
 
 
 def _keep_alive(sock: socket.socket | None) -> None:
-    """TCP keepalive beside the heartbeat.
+    """Enable TCP keepalive in addition to the heartbeat.
 
-    TCP_USER_TIMEOUT is left alone: Linux applies it to a peer that does not read for a while too, and a blocked broker is one.
+    TCP_USER_TIMEOUT is not set: Linux also applies it to a peer that does not read for a while, such as a blocked broker.
     """
     if sock is None:
         return

@@ -148,7 +148,7 @@ class FrameParser:
             if stop > end:
                 break
             if buffer[stop - 1] != _END:
-                raise BrokerError("The broker sent a frame without its end octet; the connection is dropped and made anew.")
+                raise BrokerError("The broker sent a frame without its end octet; the connection is dropped and opened again.")
             if channel:
                 self._on_channel(kind, channel, buffer, at + 7, stop - 1)
             else:
@@ -159,11 +159,11 @@ class FrameParser:
         return b"".join(ours)
 
     def _give_up(self, buffer: bytes, kind: int, size: int) -> bytes:
-        """No frame. The first bytes may be the `AMQP` header of a broker that speaks another version: aiormq has the words for it."""
+        """Handle bytes that are no frame. The first may be the `AMQP` header of a broker with another version, which aiormq reports."""
         if self._greeted:
             too_large = f"a frame of {_FRAMING + size} bytes, {self._largest} were agreed at the most"
             what = too_large if kind in _FRAME_KINDS else "bytes that are no frame"
-            raise BrokerError(f"The broker sent {what}; the connection is dropped and made anew.")
+            raise BrokerError(f"The broker sent {what}; the connection is dropped and opened again.")
         self._foreign = True
         return buffer
 
@@ -204,7 +204,7 @@ class FrameParser:
         """Only returned messages have content here; it ends with the last of the body, or at once without one."""
         content = self._contents.get(channel)
         if content is None:
-            raise BrokerError("The broker sent content that nobody asked for; the connection is dropped and made anew.")
+            raise BrokerError("The broker sent content that was not requested; the connection is dropped and opened again.")
         if kind == _HEADER:
             content.relay_id, content.missing = relay_id_of(payload), _LONGLONG(payload, 4)[0]
         else:
@@ -218,7 +218,7 @@ def relay_id_of(payload: bytes) -> str:
     """The header `x-relay-id` in the payload of a content header frame: of the top level only, and the last if there are several.
 
     Raises:
-        BrokerError: there is none, so that nobody can say which message this is.
+        BrokerError: there is none, so the message cannot be identified.
     """
     flags, at = _SHORT(payload, 12)[0], 14
     for flag in (_CONTENT_TYPE, _CONTENT_ENCODING):
@@ -232,7 +232,7 @@ def relay_id_of(payload: bytes) -> str:
             key, value, at = _field(payload, at)
             found = value if key == _RELAY_ID else found
     if found is None:
-        raise BrokerError("The broker returned a message without x-relay-id; the connection is dropped and made anew.")
+        raise BrokerError("The broker returned a message without x-relay-id; the connection is dropped and opened again.")
     return found.decode("utf-8", "replace")
 
 
@@ -247,7 +247,7 @@ def _field(payload: bytes, at: int) -> tuple[bytes, bytes, int]:
     elif kind in b"SxAF":
         size, at = _LONG(payload, at)[0], at + 4
     else:
-        raise BrokerError(f"The broker sent a header of the unknown type {kind}; the connection is dropped and made anew.")
+        raise BrokerError(f"The broker sent a header of the unknown type {kind}; the connection is dropped and opened again.")
     return key, payload[at : at + size], at + size
 
 

@@ -18,7 +18,7 @@ from relay.net.secret_url import Secret, current
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 SETTLED_AFTER: Final = 1.0
-"""Seconds that a connection must live for the pauses to start anew; a poison message may end each one at once."""
+"""Seconds that a connection must live before the pauses start from the shortest again; a poison message may end each one at once."""
 QUIET: Final = 1.0
 """Seconds between two events of the same kind."""
 
@@ -27,7 +27,7 @@ class ConnectionUser(Protocol):
     """Who uses the connection."""
 
     def up(self, link: BrokerConnection) -> None:
-        """A connection stands."""
+        """A connection is open."""
 
     def down(self, lost: ConnectionLost) -> None:
         """It ended."""
@@ -70,11 +70,11 @@ class Supervisor:
                 await self._live(link)
             except BrokerError as error:
                 self._tell_down(str(error))
-            except Exception as error:  # noqa: BLE001 - whatever it was, a relay must go on trying, and say so
+            except Exception as error:  # noqa: BLE001 - whatever the error, a relay must keep trying, and report it
                 self._tell_down(f"The connection to the broker could not be kept ({error!r}); report this as a bug.")
             self._tries += 1
             rounds, rest = divmod(self._failures, len(hosts) or 1)
-            # The next host is tried at once, so to say; the pauses grow when none of them will do.
+            # The next host is tried after the shortest pause; the pauses grow when all hosts have failed.
             await asyncio.sleep(pause(1 if rest else rounds, random.random()))  # noqa: S311 - jitter, not cryptography
 
     async def _live(self, link: BrokerConnection) -> None:

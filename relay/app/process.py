@@ -54,7 +54,7 @@ async def serve(
 
 
 def abandon(log: LogSink, in_flight: int) -> NoReturn:
-    """End although a server hangs in the middle of an answer: nobody may have to kill the process. What is in flight is not lost."""
+    """End the process although a server hangs in the middle of an answer: no operator has to kill it. What is in flight is not lost."""
     log(events.Abandoned(in_flight))
     log.flush()
     os._exit(1)
@@ -74,7 +74,7 @@ async def reach(look: Callable[[], Coroutine[Any, Any, bool]], *, stop: asyncio.
 
 
 def secret_of(settings: Settings, name: str, emit: events.Sink) -> Secret:
-    """A URL of the settings; what becomes of its file is told."""
+    """A URL of the settings; changes of its file are logged."""
     return settings.secret(
         name,
         changed=lambda: emit(events.SecretChanged(name)),

@@ -39,7 +39,7 @@ class Relay:
     maintenance: Maintenance
     http: HttpServer | None
     companions: Sequence[Companion]
-    """Run beside the engine, until that ends."""
+    """Run concurrently with the engine, until that ends."""
     before_leaving: Callable[[], Coroutine[Any, Any, None]] | None
     """Asks the database a last time."""
 

@@ -21,7 +21,7 @@ MAX_IN_ALL = 50_000
 STRANGERS = 5
 """Where exchanges are known to take messages, all others together have one part in so many of this room."""
 MAX_EXCHANGES = 5_000
-"""Exchanges of which messages are remembered, but for those that are known to take messages: whoever inserts chooses the names."""
+"""Exchanges whose messages are remembered, not counting those known to take messages: any login that inserts chooses the names."""
 
 
 class Backlog:

@@ -76,7 +76,7 @@ class CrowdBypass:
         return await self.known.claim(limit=limit, limit_bytes=limit_bytes, excluded=excluded)
 
     async def claim_new(self, *, limit: int, limit_bytes: int, excluded: Sequence[str]) -> Batch | None:
-        """Claim what has arrived since; where that is more than fits, what arrives from now on comes next, and the rest in its order."""
+        """Claim what has arrived since. If that is more than fits, what arrives from now on comes next, and the rest in its order."""
         new = self._new
         room = self._strangers.room(limit, reserved=True)
         if not (new and room > 0):

@@ -1,7 +1,7 @@
 """Where one scan in claim order continues: its head, and the transactions that may still show messages below it.
 
-Claim order is (xid, seq). A message can appear below the head only if its transaction was still running when the head passed it, and
-then that transaction is in the snapshot of that same statement: it is late, and asked for until it has ended.
+Claim order is (xid, seq). A message can appear below the head only if its transaction was still running when the head passed it.
+That transaction is in the snapshot of the same statement: it is late, and statements ask for its messages until it has ended.
 """
 
 from __future__ import annotations

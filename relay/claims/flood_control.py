@@ -1,7 +1,7 @@
 """What an exchange that floods the queue may take while others have messages; no I/O.
 
-An exchange floods when a claim is full and more than half of it are its messages. It then has a stream of its own, and as long as there
-is anything else to send a small part of the window: others find room at once, and little stands before them at the broker.
+An exchange floods when a claim is full and more than half of its messages are of that exchange. It then has a stream of its own. While
+there is anything else to send, it has a small part of the window. So others find room at once, and little is ahead of them at the broker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PORTION = 4
 REMEMBERED = 5.0
 """Seconds after the last message of others in which floods stay small."""
 MAX_FLOODS = 8
-"""Floods that are told apart; each has a claim of its own in each round. What floods beside them delays others as without streams."""
+"""Floods that have a stream each, with a claim of its own in each round. Any further flood delays others as it would without streams."""
 
 
 class FloodControl:
@@ -71,22 +71,25 @@ class FloodControl:
             del self._sizes[forgotten]
 
     def crowded(self, floods: Collection[str]) -> bool:
-        """Others than the floods had messages lately. Many that were held may go on at once, so there may be more than can be split off."""
+        """Exchanges other than the floods had messages lately.
+
+        Many exchanges that were held may resume at once, so there may be more floods than can be split off.
+        """
         self._most = max(MAX_FLOODS, len(floods)) + 1
         since = self._clock() - REMEMBERED
         return any(at > since and exchange not in floods for exchange, at in self._seen.items())
 
-    def room(self, flood: Collection[str], others: Collection[Collection[str]], room: int, *, beside: Collection[str] = ()) -> int:
+    def room(self, flood: Collection[str], others: Collection[Collection[str]], room: int, *, ignored: Collection[str] = ()) -> int:
         """Messages of a flood that may be claimed now where there is room for so many; 0 to wait for a settle.
 
         Args:
             flood: its exchanges.
             others: the exchanges of each other flood.
             room: messages for which there is room.
-            beside: exchanges for the sake of which no flood is kept small.
+            ignored: exchanges for whose sake no flood is kept small.
 
         """
-        if not self.crowded({*flood, *beside}.union(*others)):
+        if not self.crowded({*flood, *ignored}.union(*others)):
             return room
         floods = len(others) + 1
         most = max(self._window // PART // floods, 1)
@@ -94,7 +97,10 @@ class FloodControl:
         return min(portion, room) if most - sum(map(self._in_flight, flood)) >= portion else 0
 
     def _fitting(self, flood: Collection[str], portion: int, floods: int) -> int:
-        """So many messages of it as have room in bytes, as large as the last ones; one where none is in flight, else more than any."""
+        """Messages of a flood that fit into its bytes if they are as large as the last ones, at least one.
+
+        If they do not fit next to what is in flight, more than the window: that many never have room.
+        """
         most, size = self._window_bytes // PART // floods, max(self._sizes.get(exchange, 0) for exchange in flood)
         if not (self._window_bytes and size):
             return portion

@@ -63,7 +63,7 @@ class Intake:
         """Stranded messages that were claimed since this was read last."""
         self._strangers = strangers
         self._put_back = put_back or asyncio.Event()
-        """A claim has put messages back, due at once."""
+        """A claim has returned messages to the queue, due at once."""
         self.streams = Streams(store, share, self.limits, strangers)
         self.lanes = Lanes(store, limits=self.limits, suspects=self.suspects.backlog)
         self._after = PAST
@@ -189,7 +189,7 @@ class Intake:
         self.hint_waiting()
 
     async def _ask(self, source: PollBackoff, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
-        """Claim; what that puts back, even where it fails, is looked for at once."""
+        """Claim, and look at once for messages that the claim has returned to the queue, even if it failed."""
         try:
             return await source.claim(room, room_bytes)
         finally:
@@ -203,14 +203,14 @@ class Intake:
         seen = await self._store.look(
             fresh=streams.main, after=self._after, paused=streams.paused, lanes=lanes.owned, ordered=lanes.cursor
         )  # fmt: skip
-        # The look sees nothing of the keys that wait for limits: they stand below the head of the lanes.
+        # The look does not see the keys that wait for limits: they are below the head of the lanes.
         ordered = seen.ordered or self.limits.until(self.lanes.backlog.throttled) == 0.0
         for source, found in zip(self._polled, (seen.fresh or bool(streams.heads), ordered, seen.waiting), strict=True):
             source.look_at = 0.0 if found else self._clock() + self._poll_interval
         self._mind_limits()
 
     def _rests(self) -> bool:
-        """Everything came up empty so often that one look stands for all, and it is time for that."""
+        """Every source has found nothing so often that one look replaces a look for each, and that look is due."""
         rest = all(source.rests(self._poll_interval) for source in self._polled)
         return rest and min(source.look_at for source in self._polled) <= self._clock()
 
@@ -221,7 +221,7 @@ class Intake:
         self._mind_limits()
 
     def _mind_limits(self) -> None:
-        """What waits for its limit is looked for as soon as that lets it go."""
+        """Look for what waits for its limit as soon as the limit admits it."""
         if not self.limits.names:
             return
         waits = ((self._waiting, self.backlog), (self._ordered, self.lanes.backlog))
@@ -263,7 +263,7 @@ class Intake:
         return batch, False
 
     async def _claim_found(self, backlog: Backlog, source: str, group: Sequence[ScanFinding], room: int, room_bytes: int) -> Batch | None:
-        """Claim what a scan has found; what is left for want of room is tried again, and all else left to the next scan."""
+        """Claim what a scan has found. What did not fit is tried again; everything else is left to the next scan."""
         if not group:
             return None
         wanted = At([one.position for one in group], source, self.lanes.fence(group))

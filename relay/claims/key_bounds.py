@@ -1,7 +1,8 @@
 """Where to look for the heads of ordering keys, so that what was settled is not walked again; no I/O.
 
-A key's head is its lowest message in any state. Once a snapshot has shown it at a position, every later snapshot shows messages of
-that key only from there on, or of transactions that were running in that snapshot: whatever began later stands higher.
+A key's head is its lowest message in any state. Once a snapshot has shown it at a position, later snapshots show messages of that
+key only from there on, with one exception. Transactions that were running in that snapshot may still show messages below it; any
+transaction that began later has a higher position.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ from relay.message import START, Position
 from relay.ports import ScanFinding
 
 MOST_KEYS = 10_000
-"""Keys whose bounds are kept, and as many with many messages; for any other the whole key is looked at."""
+"""Keys whose bounds are kept, and as many again that have many messages; for any other, the whole key is looked at."""
 OFTEN = 64
 """Looks for a head after which a key's bound is kept apart from those of new keys."""
 MOST_BYTES = 8 << 20
-"""Bytes of these keys and of what their bounds remember, and as many."""
+"""Bytes of these keys and of what their bounds remember, and as many again for the keys with many messages."""
 NEAR = 16
-"""Transactions so close below a head are not told apart: the bound goes below them, which costs few dead entries and saves a look at
-each of them."""
+"""Transactions so close below a head are not looked at one by one: the bound goes below all of them, which costs few dead entries."""
 MOST_LATE = 256
 """Running transactions that a bound remembers, the oldest ones; above them it goes no higher."""
 ID_BYTES = 8
@@ -49,7 +49,7 @@ class _Known(NamedTuple):
 
 
 class _Tier:
-    """Bounds of some keys, as many as fit; those used last stand behind."""
+    """Bounds of some keys, as many as fit; those used last are at the end."""
 
     def __init__(self, most: int, most_bytes: int, drop: Callable[[OrderedDict[str, _Known]], str]) -> None:
         self._most = most
@@ -59,7 +59,7 @@ class _Tier:
         self.known: OrderedDict[str, _Known] = OrderedDict()
 
     def put(self, key: str, known: _Known) -> None:
-        """Keep a bound, and drop others that do not fit beside it."""
+        """Keep a bound, and drop others while not all of them fit."""
         self.known[key] = known
         self._size += _size(key, known.bound)
         while len(self.known) > self._most or self._size > self._most_bytes:
@@ -78,10 +78,10 @@ class _Tier:
 
 
 class KeyBounds:
-    """The bounds of the keys seen last, and apart from these of the keys with the most messages.
+    """The bounds of the keys seen last, and separately those of the keys with the most messages.
 
-    To look for the head of a key without its bound walks all that was settled of it, where an old snapshot keeps vacuum from
-    removing that. So many new keys must not push out those for which this takes long.
+    Without a bound, the search for a key's head walks all of its settled messages that an old snapshot keeps vacuum from
+    removing. So many new keys must not push out the keys for which this takes long.
     """
 
     def __init__(self, most: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:

@@ -1,7 +1,7 @@
 """Ordering keys whose heads may be ready; no I/O.
 
-Those that scans have found stand in one line, new ones and those that came free in another. A key whose head is in flight is not looked
-for: it is asked for again when that is settled.
+Those that scans have found wait in one list, new ones and those that came free in another. A key whose head is in flight is not looked
+for: it is asked for again when that head is settled.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MAX_KEYS: Final = 20_000
 MAX_BYTES: Final = 8 << 20
 """Bytes of these keys: some thousand of the longest."""
 FOUND_SHARE: Final = 0.5
-"""Of the room, at the most for keys that scans have found: heads that are tried again and again leave the rest to new keys."""
+"""Most of the room that keys found by scans may take: heads that are tried again and again leave the rest to new keys."""
 NEW_SHARE: Final = 0.75
-"""Of the room, at the most for new keys: a scan goes past what it has found, so there must be room for it."""
+"""Most of the room that new keys may take: a scan moves past what it has found, so there must be room for that."""
 
 
 class _Line(dict[str, int]):
@@ -69,7 +69,7 @@ class KeyQueue:
                     line.put(key, lane)
 
     def first(self, most: int) -> list[str]:
-        """Those whose turn it is, of both kinds in turn; they stay until they are dropped or taken."""
+        """The keys whose turn it is, alternating between both kinds; they stay until they are dropped or taken."""
         self._found_first = not self._found_first
         lines = reversed(self._lines) if self._found_first else self._lines
         both = zip_longest(*(islice(line, most) for line in lines))
@@ -82,7 +82,7 @@ class KeyQueue:
                 line.drop(key)
 
     def put_behind(self, keys: Iterable[str]) -> None:
-        """Those of these that are still asked for have their turn after all others of their kind."""
+        """Move those of these keys that are still asked for behind all others of their kind."""
         for key in keys:
             for line in self._lines:
                 if key in line:

@@ -1,7 +1,8 @@
 """Messages in order per key: which lanes are ours, which keys to ask for, and which of their heads to claim.
 
-A key's head is its lowest message in any state; only the head may be in flight. A key is asked for when its messages are inserted, when
-its head was settled, when its head's wait is over, and when the scrub finds a message of it: a parked key costs its lane nothing.
+A key's head is its lowest message in any state; only the head may be in flight. A key is asked for when its messages are inserted,
+when its head was settled, and when its head's wait is over. It is also asked for when the scrub finds a message of it. So a parked
+key costs its lane nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ROUNDS = 2
 LIST_EVERY = 4
 """Claims after which keys are listed although others can be asked for: a backlog of some keys must not keep new ones waiting."""
 LIST_ALWAYS = 24
-"""Claims after which they are listed however many are asked for: more keys than one page of the list has go out in between."""
+"""Claims after which they are listed however many are asked for: by then more keys have been sent than one page of the list has."""
 
 
 class LaneStore(ClaimStore, Protocol):
@@ -192,7 +193,7 @@ class Lanes:
         return admitted
 
     async def _claim_ready(self, ready: Mapping[str, ScanFinding], limit: int, limit_bytes: int) -> Batch | None:
-        """Claim what was found; what does not fit is asked for again, and while few keys are asked for what somebody else has locked."""
+        """Claim what was found. Keys that do not fit are asked for again; so are heads locked by others, while few keys are asked for."""
         wanted = At([head.position for head in ready.values()], "ordered", self.fence(ready.values()))
         claimed = await self._store.claim(wanted, limit=limit, limit_bytes=limit_bytes)
         if claimed.batch:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from relay.message import Batch
 
 FIRST_GAP = 0.01
-"""Seconds until a source that came up empty is looked at again; doubles up to the poll interval."""
+"""Seconds until a source that had nothing is looked at again; doubles up to the poll interval."""
 
 Ask = Callable[[int, int], Awaitable[tuple[Batch | None, bool]]]
 """Claims up to so many messages and bytes; returns what it found, and whether it stopped before the end."""
@@ -32,5 +32,5 @@ class PollBackoff:
         self.look_at, self.gap = 0.0, FIRST_GAP
 
     def rests(self, longest: float) -> bool:
-        """It came up empty so often that it waits as long as it ever does."""
+        """It had nothing so often that it waits for the longest time."""
         return self.gap >= longest

@@ -1,7 +1,7 @@
 """The scan that finds every claimable message, whatever became of it: in pages, from the left to the right, round after round.
 
-It trusts nothing that the relay remembers but the heads, above which the streams find what is fresh and has no key. What it sees and may
-be claimed it hands to the intake; locks that are over it has freed. Pages take at most `SHARE` of the time, or one page in `ROUND` seconds.
+It trusts nothing that the relay remembers except the heads: above these, the streams find fresh messages without a key. It hands messages
+that may be claimed to the intake, and frees expired locks. Pages take at most `SHARE` of the time, or one page in `ROUND` seconds.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Scrub:
     Args:
         store: where messages are.
         intake: takes what is found.
-        emit: takes what there is to tell.
+        emit: takes events.
         nudge: called when something can be claimed.
-        holds: says whether this relay has the message at a position in hand. Its lock may run out while another session holds the row;
-            the settle that is tried again ends it, and not a second publish.
+        holds: says whether the message at a position is in flight from this relay. Its lock may run out while another session holds the
+            row; then the repeated settle ends it, and not a second publish.
 
     """
 
@@ -83,7 +83,7 @@ class Scrub:
             await unless(self._hinted, asyncio.sleep(rest if more else ROUND))
 
     def hint(self) -> None:
-        """Go on at once: something was let go."""
+        """Continue at once: something was released."""
         self._hinted.set()
 
     def begin_again(self) -> None:
@@ -101,7 +101,7 @@ class Scrub:
             return False
 
     async def page(self) -> bool:
-        """Scan one page; return whether the round goes on."""
+        """Scan one page; return whether the round continues."""
         streams, after = self._intake.streams, self._after
         if after == START:
             self._from_left = time.monotonic()

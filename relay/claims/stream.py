@@ -47,7 +47,7 @@ class Stream:
         """Claim what committed late below the head and what is above it."""
         cursor = self.cursor
         ranges = cursor.ranges()
-        # A dense stretch costs no walk beyond what is claimed; where the last claim came up short, others' messages are in the way.
+        # A dense stretch costs no walk beyond what is claimed; where the last claim found too few, others' messages are in the way.
         walk = WALK if self.cut and not self.full else min(2 * limit, WALK)
         self.cut = self.full = False
         wanted = Fresh(ranges, walk, list(excluded), None if self.only is None else list(self.only))

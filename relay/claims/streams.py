@@ -1,12 +1,12 @@
 """Streams of fresh unordered messages: the main one, and one for each exchange that is held back or floods the queue.
 
-An exchange that is paused, silent or floods is split off: the main stream then walks over its messages once, the split-off stream stands
-still or continues from where it was, and is merged when it has caught up. After a restart it is derived again.
+An exchange that is paused, silent or floods is split off: the main stream then walks over its messages once. The split-off stream waits,
+or continues from where it was, and is merged when it has caught up. After a restart it is derived again.
 
-Where many exchanges may go on, as after a pause of the broker, they share a stream: each claim walks over what others have in the queue.
+If many exchanges may resume, as after a pause of the broker, they share a stream: each claim walks over what others have in the queue.
 
-An exchange that is limited is split off as soon as a claim of the main stream could take more of it than it may, and continues in claims
-of its own, as many messages at a time as it may have. While it keeps within its limit the main stream has it.
+An exchange with a limit is split off as soon as a claim of the main stream could exceed that limit.
+It then continues in claims of its own, each as large as the limit allows. While it keeps within its limit, it is in the main stream.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Streams:
             self._share.took(batch)
 
     async def claim(self, *, limit: int, limit_bytes: int) -> Batch | None:
-        """Claim from the main stream and the split-off ones that may go on, each first in its turn: a backlog delays no other."""
+        """Claim from the main stream and the split-off streams that may be claimed, each first in its turn: a backlog delays no other."""
         self.unfinished = self.starved = False
         for branch in self._in_turn():
             batch = await (self._claim_others(limit, limit_bytes) if branch is None else self._claim_branch(branch, limit, limit_bytes))
@@ -153,7 +153,7 @@ class Streams:
         return {name: self._branches[name].cursor.head for name in self._branches}
 
     def places(self, lowest_in_flight: Position | None) -> Places:
-        """Where the relay is whose lowest message in flight is this."""
+        """The places of a relay whose lowest message in flight is this."""
         top = self.main.head
         return Places(min(top, lowest_in_flight or top), min(top, *self.heads.values()) if self.heads else top, top)
 
@@ -180,7 +180,8 @@ class Streams:
     def _in_turn(self) -> list[Stream | None]:
         """Streams in the order in which they are asked now: floods by how long ago they had a claim.
 
-        The main one comes first while it walks over messages of others, as its own may be behind them, and once the floods have had theirs.
+        The main one comes first while it walks over messages of others, as its own may be behind them. It also comes first once the floods
+        have had their turns.
         """
         walks = self._main.cut and not self._main.full
         self._passed_over -= 1
@@ -246,7 +247,7 @@ class Streams:
         return limit
 
     def _left_some(self, batch: Batch | None) -> None:
-        """What was split off just now, because a claim was cut short, continues with more of what that found."""
+        """Note that streams which were split off just now, because this claim was cut short, have more messages to claim."""
         for name in batch.exchanges if batch else ():
             if name in self._branches:
                 self._branches[name].cut = True
@@ -265,7 +266,7 @@ class Streams:
         if names <= self._paused or allowance == 0:
             return 0
         floods = [stream.only or set() for stream in self._claimable_streams if stream is not branch]
-        room = self._share.room(names, floods, limit, beside=self.behind) if self._share else limit
+        room = self._share.room(names, floods, limit, ignored=self.behind) if self._share else limit
         self.starved = self.starved or room <= 0
         return room if allowance is None else min(room, allowance)
 

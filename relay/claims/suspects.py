@@ -1,7 +1,7 @@
 """Messages whose lock has expired before: claimed alone or in small groups, one group after the other; no I/O.
 
-After its second lost lock a message is claimed alone, so that one which kills relays takes no neighbour with it; after the first, when it
-was most likely a bystander, in groups (docs/decisions/0004).
+After its second lost lock a message is claimed alone, so that a message which kills relays affects no other. After the first, when it
+was most likely a bystander, it is claimed in a group (docs/decisions/0004).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_GROUP = 100
 GROUP_PATIENCE = 1.0
 """Seconds after which the next group goes although one of the last is not through, such as one that a silent queue keeps."""
 ALONE_PATIENCE = 2.0
-"""Seconds after which others follow one that goes alone and is not through; had it killed the relay, nobody would be here to wait."""
+"""Seconds after which others follow one that goes alone and is not through; had it killed the relay, the relay would not be waiting."""
 FIRST_AGAIN = 2
 
 

@@ -1,8 +1,8 @@
 """Exchanges from which no confirm has come yet, and how many of their messages may be in flight; no I/O.
 
-The broker is asked of each exchange whether it exists, some thousand a second, and over each that does not it closes a channel. Where many
-such exchanges have messages, these would fill the window and everything else would wait behind them. So they take a small part of it, and
-the exchanges that are known are claimed past them.
+The relay asks the broker whether each exchange exists, some thousand a second, and the broker closes a channel over each that does not.
+If many such exchanges have messages, these would fill the window and everything else would wait behind them. So they take a small part
+of it, and the exchanges that are known are claimed past them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class UnconfirmedExchanges:
     def room(self, room: int, *, reserved: bool = False) -> int:
         """Messages of strangers that may be claimed where there is room for so many; 0 to wait for a settle.
 
-        What is `reserved` for one kind of claim is room beside the others.
+        What is `reserved` for one kind of claim is extra room, in addition to that of the others.
         """
         most = self._most + reserved * self._portion
         left = most - sum(count for exchange, count in self._in_flight().items() if exchange not in self._known)

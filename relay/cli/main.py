@@ -50,8 +50,8 @@ def migrate(
         bool,
         typer.Option(
             "--check",
-            help="Only look: exit 1 and name what is missing, in the way or taken over if the schema is not up to date, or a role or a "
-            "grant is not there, or the roles have another prefix. Logins that reach another outbox too are named, and change no exit "
+            help="Only look: exit 1 if the schema is not up to date, a role or a grant is missing, or the roles have another prefix. What "
+            "is missing, in the way or taken over is named. Logins that also reach another outbox are named, but do not change the exit "
             "code.",
         ),
     ] = False,

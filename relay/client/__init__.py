@@ -6,9 +6,9 @@
         connection.execute("UPDATE invoice SET paid = true WHERE id = 7")
         enqueue(connection, Message(exchange="billing", routing_key="invoice.paid", content={"invoice": 7}))
 
-Nothing here begins, commits or rolls back: the messages exist if and only if the caller's transaction commits. (In autocommit mode,
-outside of a transaction, the statement commits by itself as any other.) Messages are checked by the relay's own rules before any SQL,
-so a wrong one leaves the transaction as it was. Errors of the database are psycopg's own, for the caller's own retries.
+Nothing here begins, commits or rolls back: the messages exist if and only if the caller's transaction commits. In autocommit mode,
+outside of a transaction, the statement commits by itself as any other. The relay's own rules check messages before any SQL,
+so an invalid one leaves the transaction as it was. Errors of the database are psycopg's own, for the caller's own retries.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class OutboxModel(BaseModel):
     override `outbox_routing_key`, `outbox_ordering_key` and its kin for the other keys.
 
     Raises:
-        TypeError: when a class is made whose `routing_key` or a key of which names no field of it, or that says what is not of its kind.
+        TypeError: when a class is made whose `routing_key` or a key names no field of it, or whose value has the wrong type.
     """
 
     __outbox_exchange__: ClassVar[str | None] = None

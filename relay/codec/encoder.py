@@ -17,7 +17,7 @@ from relay.memory import Cache, of_text
 from relay.message import Claim, PublishResult, TruncatedPayload, Verdict
 
 _CACHE_BYTES: Final = 4 << 20
-"""Bytes that each cache may take; a full one starts anew."""
+"""Bytes that each cache may take; a full one is cleared."""
 _CACHED_TEXT: Final = 4096
 """Bytes of options text above which a plan is not kept."""
 _OTHER_PROPERTIES: Final = 3072
@@ -81,7 +81,7 @@ class Encoder:
     def encode(self, claim: Claim) -> Encoded | PublishResult:
         """Encode one claim, or say by a verdict INVALID, a code and a sentence why it can never be sent.
 
-        Never raises for what stands in a message; running out of memory is not the message's fault and is raised.
+        Never raises because of a message's content; running out of memory is not the message's fault and is raised.
         """
         try:
             return self._encode(claim)

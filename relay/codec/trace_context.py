@@ -1,6 +1,6 @@
 """The W3C trace context that a message takes along from where it is enqueued. Nothing here fails: a trace breaks no business transaction.
 
-The same shape stands in `sql/0002_validity.sql`, where a plain INSERT takes it from `SET LOCAL relay.traceparent`.
+`sql/0002_validity.sql` has the same pattern, where a plain INSERT takes it from `SET LOCAL relay.traceparent`.
 """
 
 from __future__ import annotations

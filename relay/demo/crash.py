@@ -14,7 +14,7 @@ from relay.demo.sidecars import Sidecars
 _LOOK: Final = 0.005
 _MANY: Final = 50
 _LIMIT: Final = 5.0
-"""Seconds in which a relay must be found with so many messages in hand."""
+"""Seconds within which a relay with so many messages in flight must be found."""
 _QUIET: Final = 1.0
 """Seconds in which the statements of a frozen relay must end."""
 
@@ -31,10 +31,10 @@ class Crash(NamedTuple):
 async def crash_a_holder(observer: Observer, sidecars: Sidecars) -> Crash:
     """Kill whichever relay holds most messages, while it holds them; return once the database has noticed.
 
-    Looks for one with a good many in hand; if none comes by, one will do.
+    It first looks for a relay with many messages in flight. If there is none, a relay with one message is enough.
 
     Raises:
-        DemoError: no relay was found with messages in hand.
+        DemoError: no relay was found with messages in flight.
     """
     for least in (_MANY, 1):
         with suppress(TimeoutError):
@@ -42,7 +42,7 @@ async def crash_a_holder(observer: Observer, sidecars: Sidecars) -> Crash:
                 holder = await _frozen_holder(observer, sidecars, least)
                 break
     else:
-        raise DemoError("No relay was seen with messages in hand; run the demo again with more of them (--messages).")
+        raise DemoError("No relay was seen with messages in flight; run the demo again with more of them (--messages).")
     sidecars.kill(holder.name)
     at = observer.clock()
     await until(lambda: observer.has_left(holder.name), every=_LOOK)
@@ -51,7 +51,7 @@ async def crash_a_holder(observer: Observer, sidecars: Sidecars) -> Crash:
 
 
 async def _frozen_holder(observer: Observer, sidecars: Sidecars, least: int) -> Holder:
-    """A relay that stands still with at least so many messages under its locks."""
+    """A frozen relay with at least so many messages under its locks."""
     while True:
         for holder in (await observer.holders())[:1]:
             if holder.held >= least and await _stands_still(observer, sidecars, holder, least):
@@ -60,7 +60,7 @@ async def _frozen_holder(observer: Observer, sidecars: Sidecars, least: int) -> 
 
 
 async def _stands_still(observer: Observer, sidecars: Sidecars, holder: Holder, least: int) -> bool:
-    """Freeze a relay, and let it go on unless it still holds enough."""
+    """Freeze a relay, and let it continue unless it still holds enough."""
     caught = False
     sidecars.pause(holder.name)
     try:
@@ -72,7 +72,7 @@ async def _stands_still(observer: Observer, sidecars: Sidecars, holder: Holder, 
 
 
 async def _is_quiet(observer: Observer, name: str) -> bool:
-    """Whether the statements of a frozen relay end; one whose long answer nobody reads does not."""
+    """Whether the statements of a frozen relay end. A statement with a long answer does not end while the answer is not read."""
     try:
         async with asyncio.timeout(_QUIET):
             await until(lambda: observer.is_quiet(name), every=_LOOK)

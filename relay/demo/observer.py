@@ -61,7 +61,7 @@ class Observer:
         return Progress(*row)
 
     async def holders(self) -> list[Holder]:
-        """Relays that hold messages now, whoever holds most first."""
+        """Relays that hold messages now, the one with the most first."""
         return [Holder(*row) for row in await self._rows("count_held")]
 
     async def is_quiet(self, name: str) -> bool:

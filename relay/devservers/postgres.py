@@ -140,7 +140,7 @@ class Postgres(Server):
         return _AS_NOBODY
 
     def _bring_within_reach(self, folder: Path) -> None:
-        """Copy the binaries if the user nobody cannot read them, such as in a virtual environment below /root."""
+        """Copy the binaries if the user `nobody` cannot read them, such as in a virtual environment below /root."""
         visible = subprocess.run([*_AS_NOBODY, "test", "-x", str(self.bin / "postgres")], check=False).returncode == 0
         if not visible:
             shutil.copytree(self.bin.parent, folder / "installation", symlinks=True)

@@ -22,7 +22,7 @@ BUSY_PAUSE = 1.0
 """Seconds at most between two attempts for a row that another session has locked."""
 BUSY = (
     "Another session holds these rows of queue_message, or a trigger of the table keeps them; they are tried again, and their "
-    "neighbours are settled. If this goes on, let the long transaction end that pg_stat_activity shows, or correct the trigger."
+    "neighbours are settled. If this continues, end the long transaction that pg_stat_activity shows, or correct the trigger."
 )
 
 

@@ -22,7 +22,7 @@ class Blame:
 
     Args:
         inbox: is asked whether it takes another message, where a write went unanswered or waited for a lock.
-        rejects: a delivery that is to blame is rejected; for that a single failure does not suffice, where the cause may lie outside.
+        rejects: a delivery that causes the failure is rejected. A single failure is not enough where the cause may lie elsewhere.
         lost_at: when a statement that wrote these deliveries was lost, which may still be at work; monotonic seconds.
 
     """
@@ -35,7 +35,7 @@ class Blame:
         self._silences = 0
 
     async def is_theirs(self, error: StoreError) -> bool:
-        """Whether the deliveries are to blame for this failure: without them, or in smaller parts, others get through."""
+        """Whether the deliveries cause this failure: without them, or in smaller parts, others get through."""
         if error.row_is_guilty or error.broken_trigger:
             return True
         if error.refused:
@@ -53,7 +53,7 @@ class Blame:
 
 
 def problem_of(error: StoreError) -> Problem | None:
-    """Why a delivery is rejected that is to blame for this error; None for one that waits for a lock, or for a trigger's repair."""
+    """Why a delivery that caused this error is rejected; None for one that waits for a lock, or for a trigger's repair."""
     if error.in_passing or error.broken_trigger:
         return None
     if not error.unanswered:

@@ -159,7 +159,7 @@ class Receiver:
         return received
 
     async def _persist(self, taken: Sequence[Taken], blame: Blame | None = None) -> Received:
-        """Write deliveries. Divide what others get through without, until what is to blame is alone, and reject or hold that one."""
+        """Write deliveries. Divide those that fail while others get through, until the one at fault is alone. Reject or hold that one."""
         alone = len(taken) == 1
         blame = blame or Blame(self._inbox, rejects=alone)
         try:
@@ -195,12 +195,12 @@ class Receiver:
         return Received(0, 0, [one]) if new is None else Received(0, new, [])
 
     def _hold(self, one: Taken, blame: Blame, error: StoreError) -> Received:
-        """Neither acknowledge nor reject it: it is tried again beside what comes."""
+        """Neither acknowledge nor reject it: it is tried again while others come in."""
         self._held.append(Held(one, blame, error))
         return Received(0, 0, [one])
 
     async def _retry(self, taken: Sequence[Taken], write: Callable[[], Awaitable[int]], blame: Blame) -> int | None:
-        """Try until it is written; raise what the deliveries are to blame for; None if the broker will redeliver all of them."""
+        """Try until it is written; None if the broker will redeliver all of them. Raise an error that the deliveries cause."""
         attempt = 0
         while not (self._source.is_lost(taken) or (attempt and self._stopping.is_set())):
             try:

@@ -6,8 +6,8 @@
         session.get(Invoice, 7).paid = True
         enqueue(session, Message(exchange="billing", routing_key="invoice.paid", content={"invoice": 7}))
 
-Nothing here begins, commits or rolls back, beside what SQLAlchemy begins by itself at the first statement. One statement takes all
-messages of a call, with one bound parameter.
+Nothing here begins, commits or rolls back, except that SQLAlchemy itself begins a transaction at the first statement.
+One statement takes all messages of a call, with one bound parameter.
 """
 
 from __future__ import annotations

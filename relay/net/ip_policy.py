@@ -22,7 +22,7 @@ _METADATA = tuple(
             "fd00:100::100:200",
             "192.0.0.192",  # Oracle
             "fd00:c1::a9fe:a9fe",
-            "fd00:ec2::/32",  # Amazon: instances, pods of EKS, and services beside them
+            "fd00:ec2::/32",  # Amazon: instances, pods of EKS, and services next to them
             "fd20:ce::254",  # Google, whose customers have the networks around it
             "fd00:42::42",  # Scaleway
             "fd00:a9fe:a9fe::1",  # Akamai

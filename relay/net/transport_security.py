@@ -146,7 +146,8 @@ def broker_risk(url: URL, *, address: str) -> str | None:
     if url.scheme == "amqps":
         if _weakens_amqp(str(url)) is None:
             return None
-        return f"Whoever answers at {host} is taken for the broker (no_verify_ssl): name its CA in the URL (?cafile=/path/ca.pem) instead."
+        why = f"Any server that answers at {host} is taken for the broker (no_verify_ssl)"
+        return f"{why}: name its CA in the URL (?cafile=/path/ca.pem) instead."
     if is_here(address):
         return None
     return f"The connection to the broker at {host} is without TLS, so password and messages can be read on their way: write amqps://."

@@ -15,7 +15,7 @@ DATABASE_UP, BROKER_UP, LISTEN_UP = "relay_database_up", "relay_broker_up", "rel
 BLOCKED, CHANNELS, QUEUE_READ = "relay_broker_blocked", "relay_broker_channel_limit", "relay_queue_read_timestamp_seconds"
 HELP = {
     DATABASE_UP: "1 while the database answers.",
-    BROKER_UP: "1 while the broker connection stands.",
+    BROKER_UP: "1 while the broker connection is up.",
     BLOCKED: "1 while the broker has a resource alarm.",
     CHANNELS: "Channels granted where more are needed, else 0.",
     QUEUE_READ: "When the queue was last looked at, 0 for never.",

@@ -1,4 +1,4 @@
-"""Values as PostgreSQL writes them, where the driver's own way is dear."""
+"""Values as PostgreSQL writes them, where the driver's own way is expensive."""
 
 from __future__ import annotations
 

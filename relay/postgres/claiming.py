@@ -58,7 +58,7 @@ class Claiming:
         try:
             rows = await self._session.fetch(self._statements.claim(due), values, by_position=True)
         except StoreError as error:
-            # A letter that UTF-8 lacks may be in the words of a trigger alone: its SQLSTATE is one that a row may be to blame for.
+            # A letter that UTF-8 lacks may be only in the words of a trigger: its SQLSTATE is one that a row may cause.
             if not error.refused or (error.unprintable and not error.row_is_guilty):
                 raise
             rows = []

@@ -1,4 +1,4 @@
-"""Where payloads and options are that did not travel with their claim: reads them, keeps their locks, puts back what is not handed on."""
+"""Payloads and options that did not travel with their claim: reads them, keeps their locks, releases what is not handed on."""
 
 from __future__ import annotations
 
@@ -94,9 +94,9 @@ class DeferredPayloads:
         )
 
     async def _put_back(self, done: Completed, batch: Batch) -> None:
-        """What is not handed on goes again at once; what cannot be had keeps its lock, and counts.
+        """Release what is not handed on, due at once; what cannot be read keeps its lock, and counts.
 
-        What PostgreSQL itself cannot print is archived for that as soon as it is not locked.
+        A message that PostgreSQL itself cannot print is archived for that reason as soon as it is not locked.
         """
         rows = [SettleRow(claim, GiveBack("", ""), None, None) for claim in done.back]
         if done.failed and done.failure and done.failure.unprintable:
@@ -111,7 +111,7 @@ class DeferredPayloads:
             self._locks.leave_locked()
         lost += [one.id for one in left if not one.busy]
         if rows:
-            # Also where the answer was lost. They are not fresh any more: who looks for those alone would leave them until the next poll.
+            # Also if the answer was lost. They are not fresh any more: a look at fresh messages alone would leave them until the next poll.
             self._on_put_back()
         if lost:
             self._emit(LockLost(tuple(lost)))

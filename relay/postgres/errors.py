@@ -15,7 +15,7 @@ FROZEN = (
     "PostgreSQL is a primary that default_transaction_read_only keeps from writing: turn it off with ALTER ROLE, ALTER DATABASE or "
     "ALTER SYSTEM, unless it was frozen on purpose"
 )
-"""What to do on a standby, or where nobody knows, and what on a primary."""
+"""What to do on a standby, or where that is not known, and what on a primary."""
 UNWRITABLE = "The database's encoding lacks a letter of what is written there, such as one of RELAY_NAME: write it in other letters"
 UNREADABLE = (
     "A row holds a letter that UTF-8 lacks: relays archive such a message when they meet it, and the schema's owner archives all by "

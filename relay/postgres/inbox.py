@@ -1,4 +1,4 @@
-"""The receiver's statements: write deliveries once each, put one to the dead side, see how full the inbox is."""
+"""The receiver's statements: write each delivery once, archive one as rejected, see how full the inbox is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER = 30.0
 """Seconds that a statement may take: a batch is small, and a server that hangs must be noticed."""
 
 PATIENCE, BRIEF = "1s", "100ms"
-"""How long a write waits for a lock of another session; and of one delivery, which is tried again beside others where it gets none."""
+"""How long a write of several deliveries waits for a lock of another session, and a write of one, which is tried again alongside others."""
 
 
 class Inbox:

@@ -1,4 +1,4 @@
-"""The relay's statements beside claim and settle: its own row, sweeps, the archive, the database's policy."""
+"""The relay's statements other than claim and settle: its own row, sweeps, the archive, the database's policy."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FORGOTTEN = 3600.0
 """Seconds after which a silent relay leaves the list; its locks were swept long before."""
 
 FAILING = 100
-"""Schedules, or keys, whose failing is told one by one."""
+"""Schedules, or keys, whose failures are reported one by one."""
 
 WALKED = 10_000
 """Messages that one transaction looks at for those of another cluster; if all of them are, it takes about half a second."""
 
 
 async def _ignore(_: list[tuple[Any, ...]]) -> None:
-    """By default nobody is interested in contracts."""
+    """By default contracts are ignored."""
 
 
 class PostgresMaintenance:
@@ -129,7 +129,7 @@ class PostgresMaintenance:
         return inserted, tick_in
 
     async def failing_schedules(self) -> Mapping[str, str]:
-        """Why schedules fail, by name; at most so many as a log should tell of."""
+        """Why schedules fail, by name; at most as many as a log should report."""
         return dict(await self._store.run("list_failing_schedules", most=FAILING))
 
     async def fold_in(self, since: float) -> NextFold:
@@ -143,7 +143,7 @@ class PostgresMaintenance:
         return Folded(*row)
 
     async def failing_keys(self) -> Mapping[str, str]:
-        """Why keys could not be sent, by name; at most so many as a log should tell of."""
+        """Why keys could not be sent, by name; at most as many as a log should report."""
         return dict(await self._store.run("list_failing_keys", most=FAILING))
 
     async def refresh_contracts(self) -> None:

@@ -18,7 +18,7 @@ from relay.queries.statements import Statements
 HINTS = "queue_message_notify"
 PROOFS = "queue_message_proof"
 FLOOD = 20_000
-"""Notifications in a second that are too many. Each login may send them. libpq keeps all that stand before a statement's answer:
+"""Notifications in a second that are too many. Each login may send them. libpq keeps all that come before a statement's answer:
 2 million took the relay's loop three seconds and 100 MB."""
 
 
@@ -27,7 +27,7 @@ class ListenVerificationError(Exception):
 
 
 class FloodError(Exception):
-    """More is notified than is worth to hear."""
+    """More notifications come than are worth hearing."""
 
 
 class NotificationListener:
@@ -57,7 +57,7 @@ class NotificationListener:
         """Connect, LISTEN, and hear a first proof.
 
         Raises:
-            ListenVerificationError: a pool stands between that gives the session to others.
+            ListenVerificationError: a pool in between gives the session to others.
             FloodError: there are too many notifications.
             psycopg.Error, TimeoutError: no connection.
         """

@@ -51,9 +51,9 @@ _ADVICE: Mapping[type[psycopg.Error], str] = {
 
 
 _WAITING_HELPS = ("40", "53", "55P03")
-"""SQLSTATEs, or their beginnings, of what somebody else is to blame for: another transaction, a full disk, a lock."""
+"""SQLSTATEs, or their beginnings, whose cause is outside the statement: another transaction, a full disk, a lock."""
 _VALUES = {"22", "54", "XX"}
-"""Classes of SQLSTATE that a value in a row is to blame for: not convertible, beyond a limit of PostgreSQL, damaged."""
+"""Classes of SQLSTATE whose cause is a value in a row: not convertible, beyond a limit of PostgreSQL, damaged."""
 
 
 class RefusedError(RelayError):

@@ -88,7 +88,7 @@ def at_all(positions: Sequence[Position]) -> dict[str, object]:
 
 
 def positions_of(rows: Sequence[SettleRow]) -> dict[str, object]:
-    """Where claims stand."""
+    """Parameters of the positions of claims."""
     return {"xids": literal([row.claim.xid for row in rows]), "seqs": literal([row.claim.seq for row in rows])}
 
 
@@ -118,7 +118,7 @@ def settle_of(batch: Batch, rows: Sequence[SettleRow], *, name: str, policy: Pol
 
 
 def returns_of(rows: Sequence[SettleRow]) -> dict[str, list[Any]]:
-    """Delay, whether the claim is given back, and what spoiled the attempt."""
+    """Delay of each row, whether its outcome is `GiveBack`, and why the attempt failed."""
     released = [row.outcome for row in rows if isinstance(row.outcome, Retry | GiveBack)]
     return {
         "delays": [outcome.delay if isinstance(outcome, Retry) else 0.0 for outcome in released],

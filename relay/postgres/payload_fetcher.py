@@ -1,6 +1,6 @@
-"""Payloads and options too large to travel with their claim: fetched once the lock stands, so that one which no memory holds is counted.
+"""Payloads and options too large to travel with their claim: fetched once the lock is committed, so that one too large for memory counts.
 
-They come piece by piece, and between two of them whatever else waits for the connection has its turn.
+They come piece by piece, and between two of them other statements that wait for the connection have their turn.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Pace:
         self._most: int | None = None
         """Bytes of a claim since one did not arrive in time."""
         self._widest = 0
-        """Bytes that a claim was ever wanted to bring: with nothing in hand that is all of the window."""
+        """The most bytes that a claim was ever wanted to bring: with nothing in flight that is all of the window."""
         self._expansion = 1
         """How many bytes of memory a claim is expected to take for each that the database has stored."""
 

@@ -13,9 +13,9 @@ from relay.message import Position
 from relay.postgres.errors import broken, veiled
 
 TOLD_AGAIN = 60.0
-"""Seconds after which a message that is still refused is told of again; it is tried every few seconds."""
+"""Seconds after which a message that is still refused is reported again; it is tried every few seconds."""
 MAX_TOLD = 1000
-"""Messages that are told of in that time; a trigger may refuse any number."""
+"""Messages that are reported in that time; a trigger may refuse any number."""
 SKIPPED = "A trigger of queue_message skips the UPDATE without an error."
 
 

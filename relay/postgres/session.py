@@ -30,17 +30,17 @@ BY_INDEX = {
     "max_parallel_workers_per_gather": "0",
 }
 """Settings for statements that know their index. A table without statistics, as after the first big insert or a restore, makes
-the planner read all of it for each claim (measured: 130 ms instead of 4 over 200,000 messages). With one way left to go, a plan is made
-once and kept: planning a claim takes 0.6 ms, as long as 50 messages of it."""
+the planner read all of it for each claim (measured: 130 ms instead of 4 over 200,000 messages). With one access path left, a plan is
+made once and kept: planning a claim takes 0.6 ms, as long as 50 messages of it."""
 IN_ORDER = {"enable_sort": "off"}
 """Settings for statements of all kinds, of which a scan's pages are the most frequent: a page comes from an index in its order. Without
 statistics PostgreSQL reads and sorts the whole table for each (measured: 7,200 pages instead of 360 over 200,000 messages)."""
 
 ALWAYS = {"lock_timeout": "1s", "jit": "off"}
-"""No statement of a relay may wait long for a lock of somebody else, since others wait for it. None is worth compiling: PostgreSQL takes
-a quarter of a second of CPU for that wherever a switched-off kind of scan makes a plan look dear."""
+"""No statement of a relay may wait long for a lock of another session, since others wait for it. None is worth compiling: PostgreSQL
+takes a quarter of a second of CPU for that wherever a disabled kind of scan makes a plan look expensive."""
 _SILENT = (
-    "PostgreSQL did not answer a statement within {:g} seconds, and the relay connects anew: see whether the server hangs, or whether a "
+    "PostgreSQL did not answer a statement within {:g} seconds, and the relay reconnects: see whether the server hangs, or whether a "
     "pooler, a proxy or a firewall on the way has lost the connection."
 )
 _SET = text("set_settings").encode()
@@ -57,7 +57,7 @@ class Session:
         conninfo: where to connect.
         application_name: how an operator recognises the connection.
         prepare: statements may be prepared, and settings hold for the session.
-        settings: what is set beside what every session has.
+        settings: what is set in addition to what every session has.
         answer: seconds that a statement may go without an answer until it counts as lost, and the connection with it; `CHORE` by default.
 
     """
@@ -204,7 +204,7 @@ class Session:
 async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshold: int | None) -> Connection:
     """A connection whose loss is noticed, and on which texts are UTF-8; what else is pinned is the caller's to set.
 
-    `conninfo` is asked for what holds now, and hears what is unsafe about the connection.
+    `conninfo` gives what holds now, and is informed of what is unsafe about the connection.
 
     Raises:
         psycopg.Error: no connection.

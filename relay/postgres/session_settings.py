@@ -39,7 +39,7 @@ PIN_OF_HANDLERS = _setting({name: value for name, value in {**PINNED, **DEFAULTS
 """The same where an application's handler has the session: its own statements may count on its role's or its database's time zone."""
 NOTICE = text("watch_client").encode()
 """The relay sets it in sessions that are its own alone. A command sets it wherever it connects: behind PgBouncer in transaction mode the
-server then watches the pooler, in a session that others get too, which helps and hurts nobody."""
+server then watches the pooler, in a session that others get too, which neither helps nor harms any client."""
 PATH = "pg_catalog,pg_temp"
 """Where a name without a schema is looked for: else an operator or a function in a schema of the login's path that fits better than
 PostgreSQL's own runs with our rights. Our statements name the schema of all else."""

@@ -1,4 +1,4 @@
-"""Writes what became of claims, and reads again what an earlier statement may have written without our hearing of it."""
+"""Writes what became of claims, and reads again what an earlier statement may have written although its answer was lost."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Settling:
         return left
 
     async def _not_archived(self, batch: Batch, rows: Sequence[SettleRow], left: Sequence[RowLeft]) -> list[RowLeft]:
-        """An earlier settle may have been committed without our hearing of it: re-read, do not assume."""
+        """An earlier settle may have been committed although its answer was lost: re-read, do not assume."""
         unclear = _lost_of(rows, left)
         successes = [row.claim.id for row in unclear if isinstance(row.outcome, Archive) and row.outcome.result is Result.SUCCESS]
         ids = [row.claim.id for row in unclear]

@@ -33,9 +33,9 @@ SAFETY = 0.2
 """Share of the lock by which the relay's own deadline is earlier than the database's."""
 LEASE = 5.0
 """Seconds that lanes stay ours without a heartbeat, two heartbeats long: the keys of a dead relay soon have an owner again. The order
-does not hang on it: what is in flight keeps its lock, and an owner of before is fenced by the epoch."""
+does not depend on it: what is in flight keeps its lock, and an earlier owner is fenced by the epoch."""
 QUICK = {"read_contracts", "read_policy", "read_version"}
-"""Maintenance statements that wait for nobody, and that nothing slow may hold up."""
+"""Maintenance statements that wait for no other session, and that no slow statement may delay."""
 LOOK = 1000
 """Messages that a look of a relay at rest walks over."""
 PAGE = 10_000

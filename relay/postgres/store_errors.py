@@ -1,4 +1,4 @@
-"""What a statement's error means to the relay: a sentence, and whether a row, another session or the server is to blame."""
+"""What a statement's error means to the relay: a sentence, and whether a row, another session or the server is the cause."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
 IN_PASSING: Mapping[str, str] = {
     "40001": "Another transaction came in between; it is tried again",
     "40P01": "Another transaction and this one waited for each other; it is tried again",
-    "55P03": "Another session holds a lock on the queue; it is tried again. If this goes on, let the migration, the long transaction "
+    "55P03": "Another session holds a lock on the queue; it is tried again. If this continues, let the migration, the long transaction "
     "or the VACUUM FULL end that pg_stat_activity shows",
 }
 """What to do after a serialization failure, a deadlock, a lock that could not be had in time, by SQLSTATE."""
 UNPRINTABLE = {"54000", "22P05"}
 """SQLSTATEs of a value beyond PostgreSQL's own limit of a gigabyte, and of a letter that UTF-8 lacks."""
 A_ROWS_OWN = {"22", "23", "P0"}
-"""Classes of SQLSTATE that one row of many may be to blame for: its values, a constraint, a trigger that raises."""
+"""Classes of SQLSTATE that one row of many may cause: its values, a constraint, a trigger that raises."""
 WAITS_HELP = {"08", "25", "40", "53", "55", "57", "58", *RIGHTS_AND_NAMES}
 """Classes of SQLSTATE that are not a statement's own fault: connection, transaction, resources, locks, operators, the system, rights."""
 

@@ -14,8 +14,8 @@ import psycopg
 Connection = psycopg.AsyncConnection[Any]
 
 HEARING, CHORE = 5.0, 600.0
-"""Seconds for what is answered at once, and for chores over the whole queue. TCP notices a dead peer earlier than the latter, but not one
-behind a proxy that still answers it."""
+"""Seconds for what is answered at once, and for statements over the whole queue. TCP notices a dead peer earlier than the latter, unless
+a proxy in between still answers."""
 SHORTEST, LONGEST = 5.0, 30.0
 """Seconds for claims and settles, at the least and at the most."""
 

@@ -1,9 +1,9 @@
 """Hears of inserted messages. NOTIFY is a hint; the poll is the guarantee.
 
-A NOTIFY in each commit takes group commit from whoever inserts, so by default writers notify only while a relay sleeps. The
-gate says so: an advisory lock that a relay with nothing to do holds exclusively, and that writers try to take shared. A relay
-takes it, looks once more at the queue, and only then sleeps: whoever inserted without notifying held the gate until its
-commit, so the relay could not have taken it before.
+A NOTIFY in each commit deprives writers of group commit, so by default they notify only while a relay sleeps. The gate shows
+that: an advisory lock that a relay with nothing to do holds exclusively, and that writers try to take shared. A relay takes the
+gate, looks once more at the queue, and only then sleeps. A writer that inserted without notifying held the gate until its commit,
+so the relay could not have taken it before.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _FLOODED = (
 
 
 class LoadDetector:
-    """Tells sustained work from single messages and bursts; no I/O.
+    """Distinguishes sustained work from single messages and bursts; no I/O.
 
-    Work is sustained when two quarters of a second in a row brought a hundred messages each, until one brings less than
-    half of that. Below that rate a NOTIFY in each commit harms nobody, and claiming at each saves empty looks.
+    Work is sustained when two quarters of a second in a row brought a hundred messages each, until one brings fewer than
+    half of that. Below that rate a NOTIFY in each commit harms no writer, and claiming at each saves looks that find nothing.
     """
 
     QUARTER = 0.25
@@ -62,7 +62,7 @@ class LoadDetector:
         self._found += messages
 
     def sustained(self, now: float) -> bool:
-        """It goes on like this."""
+        """Whether work is sustained now."""
         self._advance(now)
         return self._full >= self.IN_A_ROW
 
@@ -135,10 +135,10 @@ class Listener:
             self._task = asyncio.create_task(self._run(), name="listener")
 
     async def aclose(self) -> None:
-        """Let go of everything; legal at any time, and again."""
+        """Release the gate and the connection; legal at any time, and again."""
         task, self._task = self._task, None
         while task is not None and not task.done():
-            # The driver may wait long for a server that is gone; told twice it drops the connection.
+            # The driver may wait long for a server that is gone; a second cancellation makes it drop the connection.
             task.cancel()
             await asyncio.wait({task}, timeout=AGAIN)
 
@@ -156,7 +156,7 @@ class Listener:
             return False
 
     def busy(self, messages: int) -> None:
-        """See `relay.ports.Wakeup`: under sustained work the gate is let go, in the background."""
+        """See `relay.ports.Wakeup`: under sustained work the gate is released, in the background."""
         now = self._clock()
         self._work.found(messages, now)
         if self._wanted and self._work.sustained(now):
@@ -178,7 +178,7 @@ class Listener:
             began = self._clock()
             try:
                 sentence = await self._listen()
-            except Exception as error:  # noqa: BLE001 - whatever it was, a relay must not fall deaf for good, and say so
+            except Exception as error:  # noqa: BLE001 - whatever it was, a relay must not stop listening for good, and must report it
                 sentence = f"LISTEN is lost and the relay polls until it is back ({type(error).__name__}): report this as a bug."
             failures = 1 if self._clock() - began > LONGEST_PAUSE else failures + 1
             if sentence:
@@ -238,7 +238,7 @@ class Listener:
         return max(min(self._try_at - self._clock(), AGAIN), LoadDetector.QUARTER)
 
     def _up(self, listener: NotificationListener) -> None:
-        """Heard again: what was inserted meanwhile may have notified nobody."""
+        """Notifications are heard again: what was inserted meanwhile may have notified no relay."""
         self._listener, self._try_at, self._down = listener, 0.0, False
         self._emit(events.ListenUp())
         self._on_hint()

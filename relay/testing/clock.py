@@ -42,7 +42,7 @@ class Clock:
             TestDatabaseError: another connection holds rows of the queue.
         """
         if not isinstance(by, timedelta):
-            raise TypeError(f"Time goes on by a timedelta, not by {type(by).__name__}: timedelta(hours=2).")
+            raise TypeError(f"Time advances by a timedelta, not by {type(by).__name__}: timedelta(hours=2).")
         if by < timedelta():
             raise ValueError(f"Time does not go back: {by} is negative.")
         self._before()

@@ -43,7 +43,7 @@ class Run:
         self._changed = asyncio.Event()
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._troubles: list[str] = []
-        # Whoever runs it waits no longer than it likes, so nothing is abandoned.
+        # A test waits no longer than it wants, so nothing is abandoned.
         self._relay = compose(self._settings, self._on_event, lambda _: None)
         self._task: asyncio.Task[None] | None = None
         self._database: psycopg.AsyncConnection[Any] | None = None

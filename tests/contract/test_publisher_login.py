@@ -76,7 +76,7 @@ async def test_a_certificate_that_is_not_verified_is_told_once(tls_node: RabbitM
         await broker.seen.wait_for(BrokerDown)
         await broker.publisher.wait_ready()
         [told] = broker.seen.of(ConnectionInsecure)
-        assert told.risk.startswith("Whoever answers at localhost is taken for the broker (no_verify_ssl)")
+        assert told.risk.startswith("Any server that answers at localhost is taken for the broker (no_verify_ssl)")
 
 
 async def test_no_verify_ssl_0_verifies(tls_node: RabbitMQ) -> None:

@@ -94,7 +94,7 @@ def test_the_exit_code_is_that_of_what_failed(
     done = export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _line: None)
 
     assert (1, ConflictError.exit_code) == (done.rows, done.exit_code)
-    assert "Other jobs went on with the lake" in str(done.unseen)
+    assert "Other jobs changed the lake" in str(done.unseen)
 
 
 @pytest.mark.usefixtures("spark")

@@ -318,7 +318,7 @@ def test_an_export_that_was_under_way_gives_way_to_an_adoption(
 
         export.run(lake=lake, database=new, spark=lambda: spark, say=meanwhile, adopt=True, batch_rows=STEP)
 
-    assert ["Another export has adopted the lake meanwhile: the next run goes on from there, or says what is to be done."] == refused
+    assert ["Another export has adopted the lake meanwhile: the next run continues from there, or says what to do."] == refused
     assert set(in_postgres(second)) <= set(in_lake(lake))
 
 

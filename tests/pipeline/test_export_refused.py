@@ -63,7 +63,7 @@ def test_of_two_exports_at_once_one_wins_and_the_other_leaves_no_trace(
 
     [lost] = [end for end in ends if isinstance(end, ConflictError)]
     assert [10] == [end.rows for end in ends if isinstance(end, export.Exported)]
-    assert (6, "Another export was faster: nothing of this batch is in the lake; the next run goes on from there.") == (
+    assert (6, "Another export was faster: nothing of this batch is in the lake; the next run continues from there.") == (
         lost.exit_code,
         str(lost),
     )

@@ -77,7 +77,7 @@ class Job:
         # A JVM that was still on its way ends once it has arrived; it has the output open until then.
         said = self._process.stdout.read()
         lines = errors.splitlines()
-        line = f"Stopped by {number.name}: nothing half-done counts, and the next run goes on from there."
+        line = f"Stopped by {number.name}: nothing half-done counts, and the next run continues from there."
         assert [line] == (lines[-1:] if progress else lines)
         return said
 

@@ -136,7 +136,7 @@ async def test_certificates_that_are_not_checked_are_told(apart: Elsewhere, auth
 
     database, broker = risks(relay)
     assert f"does not check that it is {network_namespace.ADDRESS} that answers (sslmode=require)" in database
-    assert broker.startswith(f"Whoever answers at {network_namespace.ADDRESS} is taken for the broker (no_verify_ssl)")
+    assert broker.startswith(f"Any server that answers at {network_namespace.ADDRESS} is taken for the broker (no_verify_ssl)")
 
 
 async def test_what_is_checked_is_not_told(apart: Elsewhere, authority: Authority) -> None:

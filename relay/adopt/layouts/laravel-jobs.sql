@@ -4,7 +4,7 @@
 -- order: given.id
 SELECT
     CASE WHEN source.reserved_at IS NOT NULL THEN 'leased' ELSE 'waiting' END AS state,
-    -- A retry is inserted anew by the worker that failed, and is that worker's.
+    -- The worker that failed inserts a retry again, and keeps it.
     source.reserved_at IS NOT NULL OR source.attempts > 0 AS stays,
     NULL::text AS problem,
     NULL::uuid AS id,

@@ -3,7 +3,7 @@
 -- by: trigger
 -- order: given."SequenceNumber"
 SELECT
-    -- Its delivery locks a row of OutboxState, and none of these: what it is sending cannot be told from what waits.
+    -- Its delivery locks a row of OutboxState, and none of these: what it is sending looks like what waits.
     'leased'::text AS state,
     false AS stays,
     CASE WHEN source."DestinationAddress" IS NULL THEN 'DestinationAddress is null, and MassTransit would send it nowhere'

@@ -1,4 +1,4 @@
--- The boundary: whoever has inserted holds a lock against this one until the end of its transaction, so each transaction's rows are the old
+-- The boundary. A transaction that has inserted holds a lock against this one until it ends. So each transaction's rows are the old
 -- relay's, if it committed before, or ours.
 LOCK TABLE @source@ IN SHARE ROW EXCLUSIVE MODE;
 -- After the row is there, so that RETURNING, counts of rows, ON CONFLICT and constraints are as they were; and gone before anybody sees it.

@@ -1,4 +1,4 @@
--- The boundary: nobody reads or writes the table now. A statement that waits for this lock looks its name up again and finds the view.
+-- The boundary: no session reads or writes the table now. A statement that waits for this lock looks its name up again and finds the view.
 LOCK TABLE @source@ IN ACCESS EXCLUSIVE MODE;
 DROP TRIGGER queue_message_adoption ON @source@;
 DROP FUNCTION @schema@.@watch@();

@@ -36,7 +36,7 @@ class ConsumerChannel(NamedTuple):
 
 
 def _told(link: BrokerConnection, consuming: asyncio.Task[None]) -> None:
-    """Consumers end with their connection; if one failed, the connection must not stand there and take nothing."""
+    """Consumers end with their connection. If one failed, end the connection, which must not stay open and take nothing."""
     if not consuming.cancelled() and (error := consuming.exception()) is not None:
         link.tap.end(ConnectionLost(f"The queues could not be consumed ({error!r}); report this as a bug."))
 
@@ -118,7 +118,7 @@ class ConsumerConnection:
         return handful
 
     def acknowledge(self, taken: Sequence[Taken]) -> None:
-        """Tell the broker that these are safe; what it does not hear any more comes again, and is known then."""
+        """Tell the broker that these are safe. If it does not receive this, it delivers them again, and they are recognised then."""
         tags: dict[ConsumerChannel, list[int]] = {}
         for each in taken:
             tags.setdefault(each.channel, []).append(each.tag)
@@ -136,7 +136,7 @@ class ConsumerConnection:
             consumer.pause()
 
     def resume(self) -> None:
-        """Go on."""
+        """Take from the queues again."""
         self._paused = False
         for consumer in self._consumers:
             consumer.resume()
@@ -162,7 +162,7 @@ class ConsumerConnection:
         self._consuming.add_done_callback(partial(_told, link))
 
     def down(self, lost: ConnectionLost) -> None:
-        """Forget what was not taken: it comes again."""
+        """Forget what was not taken: the broker delivers it again."""
         if lost.allowed is not None:
             self._limit.refused(self._channels.count, lost.allowed, sharing=len(self._queues))
         if self._consuming is not None:
@@ -184,7 +184,7 @@ class ConsumerConnection:
         return PrefetchWindow(most=self._prefetch, most_bytes=self._most_bytes // len(self._queues))
 
     def _drop(self) -> None:
-        """Forget what was not taken of channels that gave it back."""
+        """Forget what was not taken of channels that returned it to the queue."""
         kept = [each for each in self._waiting if not each.channel.is_lost]
         self._waiting.clear()
         self._waiting.extend(kept)

@@ -1,6 +1,6 @@
 """Deliveries as they come off the wire, and the few frames of a channel that consumes; no I/O.
 
-What stands in a message is not read here but by who takes it, so that nothing in it can end the connection.
+The code that takes a message parses its properties. They are not parsed here, so that no message can end the connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Properties of a message as they stand in its header, of which nothing is lost; no I/O.
+"""Properties of a message as they are in its header, without loss; no I/O.
 
 pamqp divides timestamps that it takes for milliseconds, and raises for later ones; a receiver keeps the number that was sent.
 """
@@ -86,7 +86,7 @@ def _value(reader: _Reader) -> Any:
         return reader.number(form)
     if read := _OTHERS.get(tag):
         return read(reader)
-    raise ValueError("a header has a type that nobody knows")
+    raise ValueError("a header has an unknown type")
 
 
 def _text(octets: bytes) -> str | bytes:

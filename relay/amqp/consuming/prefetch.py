@@ -1,7 +1,7 @@
 """How much of a queue is here unacknowledged, and how many messages the broker may therefore send at a time; no I/O.
 
-RabbitMQ bounds by number alone. What is beyond the bytes is given back, and fewer come then; the number doubles when nothing is here while
-twice as many of the largest that came would fit.
+RabbitMQ limits only the number of messages. If those here have too many bytes, they return to the queue and the number is reduced. It
+doubles when nothing is here and twice as many messages as large as the largest would fit.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PrefetchWindow:
         """What is here."""
 
     def take(self, tag: int, size: int) -> bool:
-        """One has come; whether more is here than may be, of more than one message: then fewer may come from now on."""
+        """Note a message; return whether several messages are here with too many bytes. If so, fewer may come from now on."""
         self._sizes[tag] = size
         self.bytes += size
         self._seen += 1

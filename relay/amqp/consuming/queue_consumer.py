@@ -1,7 +1,7 @@
-"""One queue, consumed on a channel that it shares with no other at that time: a queue that is missing or refused troubles no other.
+"""One queue, consumed on a channel that no other queue uses at that time: a missing or refused queue affects no other.
 
-Where the broker grants fewer channels than there are queues, they take turns. A turn ends with all that came acknowledged, so nothing
-comes again and no delivery is counted twice; then the next queue consumes on the same channel.
+If the broker grants fewer channels than there are queues, they take turns. A turn ends once every delivery is acknowledged, so nothing
+comes again and no delivery is counted twice. Then the next queue consumes on the same channel.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class QueueConsumer:
         queue: its name.
         window: what may be here unacknowledged.
         take: called with each delivery; returns the bytes that it takes in memory.
-        drop: called when what was taken and not acknowledged is given back, because it is too much.
+        drop: called when unacknowledged messages return to the queue because they have too many bytes.
         emit: takes what becomes of the queue.
 
     """
@@ -150,7 +150,7 @@ class QueueConsumer:
         self._cancel()
 
     def acknowledge(self, epoch: int, tags: Sequence[int]) -> None:
-        """Tell the broker that these are safe, lowest first; what it does not hear any more comes again."""
+        """Tell the broker that these are safe, lowest first; if it does not receive this, it delivers them again."""
         if epoch == self.epoch:
             self._window.settle(tags)
             # One frame says it of all up to a tag, as far as nothing is in between that is still to be written.
@@ -172,7 +172,7 @@ class QueueConsumer:
                 self._cancel()
 
     def resume(self) -> None:
-        """Go on."""
+        """Consume again after a pause."""
         if self._paused:
             self._paused = False
             if not self._turn.leaving:
@@ -242,7 +242,7 @@ class QueueConsumer:
             self._tap.write(frame)
 
     def _adapt(self) -> None:
-        """Consume anew where another number may be here; what is here stays."""
+        """Consume again with the new prefetch number if it has changed; messages that are here stay."""
         if self._prefetch == self._window.prefetch:
             return
         self._prefetch = self._window.prefetch
@@ -268,7 +268,7 @@ class QueueConsumer:
                 self._closed.set_result("")
 
     def _give_back(self) -> None:
-        """Too much is here already: the queue has it back, and sends fewer at a time."""
+        """Return the unacknowledged messages to the queue, because they have too many bytes; the queue then sends fewer at a time."""
         self._emit(QueueNarrowed(self.queue, self._window.bytes, self._window.prefetch))
         self._close("")
         self._drop()

@@ -1,4 +1,4 @@
-"""What the broker has looked at of one channel, told by marks between the messages; no I/O.
+"""What the broker has looked at of one channel, shown by marks between the messages; no I/O.
 
 A channel's methods are carried out in order (AMQP 0-9-1, section 4.7). So the answer to a mark says that the broker has looked at
 everything before it, and so does each confirm. RabbitMQ hands a connection's methods on to its channels by credit
@@ -14,11 +14,11 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 MARK_EVERY: Final = 16
-"""Messages between two marks: the mark's cost is shared by so many, and so many at the most are suspected together."""
+"""Messages between two marks: so many share the cost of a mark, and at most so many are suspected together."""
 MOST_UNSEEN: Final = 192
-"""Messages written that the broker has not looked at yet, at the most: whole runs between marks, below its lot of credit."""
+"""Most messages written that the broker has not looked at yet: whole runs between marks, fewer than one grant of its credit."""
 WORTH_A_WRITE: Final = MOST_UNSEEN // 2
-"""Room for fewer messages counts as none, or a small write would follow each answer."""
+"""Room for fewer messages counts as none: otherwise a small write would follow each answer."""
 
 
 class Barriers(Generic[T]):

@@ -17,6 +17,6 @@ class ChannelAllowance:
     wake: Callable[[float, Callable[[], None]], object]
     """Calls a function after so many seconds."""
     starved: Callable[[int], None] = lambda _: None
-    """Hears how many exchanges share them when one of these gets none."""
+    """Called with the number of exchanges that share the channels, when one of these gets none."""
     later: Callable[[Callable[[], None]], object] | None = None
-    """Calls what it is given when the broker counts a channel no more that was just closed; None: it does so at once."""
+    """Calls a function once the broker no longer counts a channel that was just closed; None: it stops counting it at once."""

@@ -30,7 +30,7 @@ class Transport(Protocol):
 
     @property
     def handlers(self) -> dict[int, frames.ChannelHandler]:
-        """Who hears which channel."""
+        """The handler of each channel."""
 
     @property
     def writable(self) -> bool:
@@ -98,7 +98,7 @@ class ChannelPool:
         self.pump()
 
     def reroute(self, slots: Iterable[Slot]) -> None:
-        """Let messages wait where they belong by what was learned since they were taken; whoever asks for that pumps."""
+        """Move messages to the routes that are right by what was learned since they were taken; the caller pumps."""
         for job, places in by_batch(slots).items():
             self._hand_over(job, places)
 
@@ -233,7 +233,7 @@ class ChannelPool:
         return exchange_channel not in self._probes.unanswered and not self._memory.is_proven(exchange_channel.exchange)
 
     def _next(self) -> ExchangeChannel | None:
-        """Whose turn it is: the first of those that waited for what there is now, and after all others who goes alone."""
+        """Whose turn it is: the first that waited for what is available now, and after all others the one that goes alone."""
         if not (self._alone.active and self._alone.hushes):
             if self._starved and self._has_number:
                 return self._starved.popitem(last=False)[0]
@@ -265,7 +265,7 @@ class ChannelPool:
             self._resting[exchange_channel] = None
 
     def _let_go(self, exchange_channel: ExchangeChannel) -> None:
-        """Let an idle exchange channel go, and close it if it is open; what is known of its exchange stays."""
+        """Forget an idle exchange channel, and close it if it is open; what is known of its exchange stays."""
         self._close(exchange_channel)
         self._starved.pop(exchange_channel, None)
         self._probes.forget(exchange_channel)

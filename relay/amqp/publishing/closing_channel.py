@@ -1,4 +1,4 @@
-"""Hears a channel that the relay closes, until the broker has closed it too. No I/O."""
+"""Handles a channel that the relay closes, until the broker has closed it too. No I/O."""
 
 from __future__ import annotations
 

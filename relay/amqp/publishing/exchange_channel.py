@@ -1,17 +1,17 @@
-"""One exchange's way to the broker: a channel of its own, so that what one message does to a channel touches no other exchange. No I/O.
+"""One exchange's way to the broker: a channel of its own, so that what one message does to a channel affects no other exchange. No I/O.
 
 RabbitMQ closes a channel over a missing exchange, a missing permission or a refused property, and says no more than that.
-But a channel's methods are carried out in order, so every few messages are followed by a mark: a `basic.qos` without effect,
-whose answer says that everything before it was accepted, even while the confirms are still open. When a channel dies:
+But it carries out a channel's methods in order. So a mark follows every few messages: a `basic.qos` without effect. Its answer
+says that everything before it was accepted, even while the confirms are still open. When a channel dies:
 
-- what was accepted, but not confirmed, goes again, and all of it is confirmed before anything else is written;
-- of what stands between the last mark answered and the next one, one message is to blame: these go again one by one;
-- what stands behind that was never looked at, and goes its way as if it had not been written.
+- what was accepted but not confirmed is sent again, and all of it is confirmed before anything else is written;
+- between the last answered mark and the next one, one message is the cause: these messages are sent again one by one;
+- what follows the next mark was never looked at, and is sent as if it had not been written.
 
-Until the exchange is proven again, nothing is written before the confirm of what went before, in bursts that double. So a
-message goes out twice at the most for each death that it did not cause, and blame is always proven. Where the exchange is
-to blame, what the broker may have taken before is unknown, not refused. A new exchange sends its first message alone, until
-the mark behind it is answered. And no exchange is far ahead of its marks, so messages that the broker routes slowly stop no other exchange.
+Until the exchange is proven again, each burst waits for the confirms of the burst before it, and the bursts double. So a message
+is sent at most twice for each death that it did not cause, and the cause is always proven. If the exchange is the cause, messages
+that the broker may have taken before are unknown, not refused. A new exchange sends its first message alone, until the mark behind
+it is answered. And no exchange is far ahead of its marks, so messages that the broker routes slowly stop no other exchange.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ from relay.message import CONFIRMED
 CHUNK_BYTES: Final = 1 << 20
 """Bytes of one write: enough that writes cost nothing, little enough that exchanges take turns."""
 BLAMED_ONCE: Final = 2
-"""Claims, this one included, of a message that was most likely beside the one to blame: such go in small groups, the others one by one."""
+"""Claims, including this one, of a message that was most likely only in flight next to the cause. Up to so many, messages go in small
+groups; with more, one by one."""
 REMEMBER_REFUSAL: Final = 1.0
 """Seconds in which a missing exchange is not asked for again."""
 
@@ -63,7 +64,7 @@ class ChannelHost(Protocol):
         """Answer the broker's `channel.close`; the number is free again."""
 
     def reroute(self, slots: Iterable[Slot]) -> None:
-        """Let messages wait where they belong by what was learned since they were taken."""
+        """Move messages to the routes that are right by what was learned since they were taken."""
 
     def changed(self, exchange_channel: ExchangeChannel) -> None:
         """Look at the exchange channel again: something was answered."""
@@ -89,7 +90,7 @@ class ExchangeChannel:
         self._marks: Barriers[Slot] = Barriers()
         self._book: ConfirmTracker[Slot] = ConfirmTracker(relay_id)
         self._strict = False
-        """In quarantine after a death: nothing before the confirm of what went before, so that nothing goes out a third time."""
+        """In quarantine after a death: nothing is written before the confirms of what went before, so that nothing is sent a third time."""
         self._burst = 1
 
     @property
@@ -138,7 +139,7 @@ class ExchangeChannel:
             self._waiting.extend(slots)
             return
         for slot in slots:
-            # What can never be sent has its own end, wherever it is to go: now, or with the next attempt where this turn is over.
+            # What can never be sent gets a result of its own, whatever its exchange: now, or with the next attempt if this turn is over.
             if self._line.turn.look() or self._encoder.encode(slot, now) is not None:
                 decide_all([slot], refusal)
 
@@ -197,7 +198,7 @@ class ExchangeChannel:
         self._book.returned(relay_id, reason)
 
     def replied(self, method: tuple[int, int]) -> None:
-        """A mark is answered; behind a first message that proves the exchange, however long its queues take to confirm."""
+        """A mark is answered; the mark behind a first message proves the exchange, however long its queues take to confirm."""
         if method == frames.QOS_OK and self._marks.answered():
             was_unproven = not self.standing.proven
             if was_unproven and not self._strict:
@@ -206,7 +207,7 @@ class ExchangeChannel:
                 self._line.changed(self)
 
     def closed(self, reason: ReturnReason) -> None:
-        """The channel died: part what was in flight by the marks, and blame a message that is the only suspect."""
+        """The channel died: split what was in flight by the marks, and refuse a message that is the only suspect."""
         if self.channel is not None:
             self._line.closed(self.channel)
         self.channel, self.standing.proven = None, False
@@ -241,7 +242,7 @@ class ExchangeChannel:
         self._emit(broker.ExchangeProven(self.exchange))
 
     def _blame(self, slot: Slot, reason: ReturnReason) -> None:
-        """Refuse a message; if the reason is the exchange itself, refuse what waits for it too, but for what may have been taken before."""
+        """Refuse a message; if the reason is the exchange itself, also refuse what waits for it, except what may have been taken before."""
         refusal = refusal_of(reason)
         if self._encoder.learn(slot, reason):
             waiting, self._waiting = self._waiting, deque()

@@ -23,7 +23,7 @@ class Standing:
     proven: bool = False
     """It takes what goes there."""
     announced: bool = False
-    """It has closed a channel over it, which was told, and has taken nothing since."""
+    """It has closed a channel over the exchange, which was reported, and has taken nothing since."""
     refusal: PublishResult | None = None
     """Why it takes nothing."""
     refused_until: float = 0.0
@@ -53,7 +53,7 @@ class ExchangeMemory:
         return len(self._exchanges)
 
     def standing_of(self, route: Route, standing: Standing | None = None) -> Standing:
-        """Return what is known of a route that has a message, or was when it got its channel; forget what nobody has used for too long."""
+        """Return what is known of a route that has a message, or else was known when it got its channel; forget exchanges long unused."""
         exchange, way = route
         now = self._clock()
         known = self._exchanges.get(exchange)

@@ -1,8 +1,8 @@
-"""Whose turn it is where a message may have ended a connection: it goes while nothing else is on its way. No I/O.
+"""Whose turn it is if a message may have ended a connection: it is sent while the broker has nothing else to look at. No I/O.
 
-RabbitMQ closes the whole connection over some errors, and does not say which message is to blame. Every message that the broker
-may have been looking at is blamed, and comes back alone: the others write nothing until the broker has looked at it. A second end
-then leaves one message, or a few, to blame. In between, others write for as long as they were kept from it.
+RabbitMQ closes the whole connection over some errors, and does not say which message is the cause. Every message that the broker
+may have been looking at is a suspect and is sent again alone: the others write nothing until the broker has looked at it. If the
+connection ends again, only one message, or a few, can be the cause. In between, others may write for as long as they had to wait.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ class Isolation:
         self.active = self._current is not None or bool(self._waiting)
 
     def kept(self, ready: Iterable[ExchangeChannel]) -> Iterator[tuple[ExchangeChannel, float]]:
-        """Who waits for its turn, and who of those that are ready may not write meanwhile, and since when."""
+        """Exchange channels that wait for their turn, those of `ready` that may not write meanwhile, and since when."""
         yield from self._waiting.items()
         if self._since is not None:
             yield from ((exchange_channel, self._since) for exchange_channel in ready if exchange_channel.eager)
 
     @property
     def hushes(self) -> bool:
-        """Nobody else may write now."""
+        """No other exchange channel may write now."""
         now = self._clock()
         if self._current is not None and (not self._current.unseen or now >= self._went_at + PATIENCE):
             self._others_until = now + (now - (self._since or now))

@@ -22,7 +22,7 @@ class Offenders:
         return id_ in self._ids
 
     def blame(self, slots: Sequence[Slot], sentence: str) -> None:
-        """Decide messages that the broker may have been looking at when it closed the connection; one alone is guilty."""
+        """Decide messages that the broker may have been looking at when it closed the connection; if there is only one, it is the cause."""
         result = PublishResult(Verdict.UNKNOWN, "connection_lost", sentence, blame=True, alone=len(slots) == 1)
         decide_all(slots, result)
         self._ids |= dict.fromkeys(map(relay_id, slots))

@@ -9,7 +9,7 @@ from typing import Final, cast
 from relay.message import Batch, Portion, PublishResult, Verdict
 
 OVERDUE: Final = PublishResult(Verdict.UNWRITTEN, "deadline", "The time in which it might be written to the broker had passed.")
-ABANDONED: Final = PublishResult(Verdict.UNKNOWN, "abandoned", "Nobody waits for the result any more.")
+ABANDONED: Final = PublishResult(Verdict.UNKNOWN, "abandoned", "No caller waits for the result any more.")
 
 
 class PublishBatch:

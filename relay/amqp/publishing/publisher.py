@@ -55,7 +55,7 @@ class RabbitPublisher:
         urls: `amqp://` or `amqps://` URLs of brokers that hold the same vhost, or what gives one; tried in turn, each with all its hosts.
         name: the broker lists the connection as `outbox-relay/<name>`.
         encoder: makes the encoder for a negotiated frame size.
-        checks: looks at messages before they are written, None: nobody does.
+        checks: looks at messages before they are written; None for no checks.
         emit: sink of events.
         heartbeat: seconds; a dead peer is noticed within three times that and three seconds.
         patience: seconds after which a batch hands over what is decided so far.
@@ -181,7 +181,7 @@ class RabbitPublisher:
     def down(self, lost: ConnectionLost) -> None:
         """Decide what the lost connection leaves open; nothing is sent again here."""
         if self._session and self._session.blocked:
-            # The next one is told anew, and not by this alarm's end.
+            # The broker reports a lasting alarm to the next connection again, but never its end to this one.
             self._emit(broker.BrokerUnblocked())
         if self._session and lost.allowed is not None:
             self._limit.refused(self._session.channels, lost.allowed, sharing=self._session.exchanges)
@@ -202,7 +202,7 @@ class RabbitPublisher:
             self._emit(broker.BrokerBlocked(reason))
 
     def unblocked(self) -> None:
-        """Go on."""
+        """Write again."""
         if self._session:
             self._session.blocked = False
             self._ready.set()

@@ -1,8 +1,8 @@
 """Routing keys that the broker does not take from this user, of exchanges where it refuses some (403 for a topic). No I/O.
 
-RabbitMQ's topic permissions are patterns that are told to no client, and over each key that they forbid it closes a channel. So from the
-first refusal on, keys of such an exchange that have not been taken yet are asked for apart (`key_channel`). A key that was refused is not
-asked for again for a while: its messages are refused without it.
+RabbitMQ's topic permissions are patterns that no client can read, and RabbitMQ closes a channel over each key that they forbid. So after
+the first refusal, keys of such an exchange that have not been taken yet are tried apart (`key_channel`). A key that was refused is not
+tried again for a while: its messages are refused without asking the broker.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Which way a message goes: over its exchange's channel, or over another one of that exchange, apart from the others. No I/O.
 
-RabbitMQ closes a channel over one message, and what was in flight beside it goes out again. So whatever may foreseeably close
-its channel goes apart, where it can repeat nothing but its like:
+RabbitMQ closes a channel over one message, and everything else in flight on that channel is sent again. So a message that may
+foreseeably close its channel goes apart, where only messages of the same kind can be repeated:
 
 - another user's name (`user_id`), which RabbitMQ takes from impersonators alone (406), see `relay.amqp.publishing.foreign_names`;
-- a large payload: the broker's `max_message_size` (406) is told to no client;
-- a second attempt, whatever spoiled the first: a routing key without permission (403) cannot be foreseen before.
+- a large payload: no client can read the broker's `max_message_size` (406);
+- a second attempt, whatever made the first fail: a routing key without permission (403) cannot be foreseen before.
 
-From the first routing key on that the broker refuses of an exchange, keys of which nothing is known are asked for apart: see
+Once the broker has refused a routing key of an exchange, keys of it that are not known yet are tried apart: see
 `relay.amqp.publishing.refused_keys`.
 
 A message over which the broker may have closed the whole connection goes alone: see `relay.amqp.publishing.isolation`.

@@ -1,4 +1,4 @@
-"""How long one call may write, so that whatever else the process does goes on between two calls. No I/O."""
+"""How long one call may write, so that the rest of the process can run between two calls. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 TURN: Final = 0.05
 """Seconds. A message with the most headers takes 16 ms to encode: 300 of them in one call stopped everything else for 5 s."""
 LOOK_AGAIN: Final = 0.25
-"""Seconds after which whoever waits is looked at again, although the broker has said nothing: somebody's patience may be over."""
+"""Seconds after which everything that waits is looked at again, although the broker has said nothing: a wait may be over."""
 
 
 class Turn:
@@ -17,7 +17,7 @@ class Turn:
     Args:
         clock: monotonic seconds.
         wake: calls a function after so many seconds.
-        resume: goes on with the work.
+        resume: continues the work.
 
     """
 
@@ -41,7 +41,7 @@ class Turn:
         return self.over
 
     def pause(self) -> None:
-        """Go on in a later call."""
+        """Continue in a later call."""
         self._paused = True
         self._wake(0.0, self._go_on)
 

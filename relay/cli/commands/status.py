@@ -30,7 +30,7 @@ COUNTED = 10_000
 LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "lake": 0.0, "retention": 3600.0}
 """Seconds by which a task may be late: pg_cron does three of them each minute and retention each hour."""
 OVERDUE = {
-    "keyed": "messages under a key have been due for {late}, nobody folds them: start a relay, or `SELECT queue_message_fold()`",
+    "keyed": "messages under a key have been due for {late}, and nothing folds them: start a relay, or `SELECT queue_message_fold()`",
     "schedules": "schedules have been due for {late}: start a relay, or `SELECT queue_message_run_schedules()`",
     "sweep": "the sweep of expired locks is {late} late: see the relays' logs; `SELECT queue_message_sweep_minute()` does it or says why",
     "lake": "nothing is dropped until the lake is seen, for {late} by now: `relay pipeline run`, or see why it does not find the lake",

@@ -20,7 +20,7 @@ SAME_SIGNAL_SECONDS = 1.0
 """Seconds in which a repeated signal counts as the same one: `timeout` signals the process and its group."""
 WRITE_SECONDS = 5.0
 """Seconds for writing to a slow reader of the error output."""
-_SENTENCE = "nothing half-done counts, and the next run goes on from there."
+_SENTENCE = "nothing half-done counts, and the next run continues from there."
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -115,7 +115,7 @@ def _written(text: str, option: str) -> datetime:
     try:
         given = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{option} must be a time such as 2031-01-31T12:00:00Z or a length such as 90s, 15m, 2h, 7d.") from None
+        raise typer.BadParameter(f"{option} must be a time such as 2031-01-31T12:00:00Z, or a length (90s, 15m, 2h, 7d).") from None
     if given.tzinfo is None:
         whole = given.isoformat()
         raise typer.BadParameter(f"{option} has no time zone; write it like {whole}Z or {whole}+01:00.")

@@ -1,4 +1,4 @@
-"""What another session's lock keeps from being answered or replayed: each is tried at once, and then again beside the rest."""
+"""Messages that another session's lock keeps from being answered or replayed. Each is tried at once, then again alongside the others."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class LockWaits:
         return self._due - time.monotonic() if self._line else float("inf")
 
     def _wait(self, place: Mapping[str, Any], error: BusyError) -> None:
-        # Those that meet a lock meanwhile put off nobody's next try.
+        # A message that meets a lock meanwhile does not postpone the next try of the others.
         if not self._line:
             self._due = time.monotonic() + PAUSE
         if len(self._line) < MAX_WAITING:

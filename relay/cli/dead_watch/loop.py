@@ -160,7 +160,7 @@ class DeadWatch:
             raise
         except BusyError as error:
             self._turns.put(replace(one, dead=None, due=time.monotonic() + PAUSE))
-            self._acks.say(f"A message is not told yet, and is tried again: {error}")
+            self._acks.say(f"A message is not reported yet, and is tried again: {error}")
             return
         if dead is None:
             return

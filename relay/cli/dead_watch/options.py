@@ -167,7 +167,7 @@ def _webhook(acting: WatchActions, url: _Url) -> Handler:
         hint = " Give --allow-private if it is meant." if "unless" in str(error) else ""
         raise typer.BadParameter(f"{url.origin}: {error}{hint}") from None
     if target.scheme == "http":
-        complain(f"Webhooks to {target.place} travel as plain text: whoever is on the way can read them.")
+        complain(f"Webhooks to {target.place} travel as plain text: anyone on the network path can read them.")
     secret = None if acting.unsigned else _secret()
     return WebhookHandler(url.text, timeout=acting.timeout, allow_private=acting.allow_private, secret=secret)
 

@@ -94,7 +94,7 @@ class _Post:
             return False
         if not taken and not self._reported:
             self._reported = True
-            complain("Another watch with the same handlers is at work; this one stands by.")
+            complain("Another watch with the same handlers is at work; this one waits.")
         return taken
 
     def _pause(self, seconds: float) -> None:

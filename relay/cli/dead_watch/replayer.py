@@ -64,7 +64,7 @@ class Replayer:
             else:
                 self._walk.saw(dead)
                 if self._is_mine_to_replay(dead) and not self.locked.do(opened, dead):
-                    # The watch has other work; the next round goes on here.
+                    # The watch has other work; the next round continues here.
                     self._due = time.monotonic()
                     floor = min(floor, place[0])
                     break
@@ -82,7 +82,7 @@ class Replayer:
         if not self._is_mine_to_replay(dead):
             return 0.0
         died = dead["archived_at"]
-        # A time that no calendar has came in beside the triggers.
+        # A time outside the calendar was written with triggers disabled.
         return (died - now + self._rule.after).total_seconds() if isinstance(died, datetime) else 0.0
 
     def _replay(self, opened: OperatorSession, dead: Mapping[str, Any]) -> None:
@@ -95,7 +95,7 @@ class Replayer:
             elif opened.row("read_unanswered", **dead)["unanswered"]:
                 self.refused += 1
                 times = count(self._rule.at_most, "time")
-                complain(f"Message {dead['id']} was replayed {times} already, or nobody knows; it stays unacknowledged.")
+                complain(f"Message {dead['id']} was replayed {times} already, or its replay count is unknown; it stays unacknowledged.")
         except BusyError:
             raise
         except (RefusedError, NotFoundError) as error:

@@ -1,6 +1,7 @@
 """What `spark-submit` runs: `spark-submit … relay_pipeline.py export --json` is `relay pipeline export --json` where Spark's settings say.
 
-It stands in a folder of its own because Python looks for modules first beside the script it runs, and the package beside it has an `http`.
+It has a folder of its own because Python first looks for modules next to the script that it runs. There a module of the package could hide
+one of the standard library.
 """
 
 from __future__ import annotations

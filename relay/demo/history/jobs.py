@@ -124,7 +124,7 @@ def _catch(process: subprocess.Popen[bytes], table: Path) -> list[Path]:
     files, commits = files_of(table), _commits_of(table)
     while process.poll() is None:
         if new := files_of(table) - files:
-            # It commits itself, so when it stands still nothing is committed any more.
+            # The process itself commits, so nothing more is committed while it is frozen.
             os.kill(process.pid, signal.SIGSTOP)
             if _commits_of(table) == commits:
                 kill_family(process)

@@ -27,7 +27,8 @@ def main(*, messages: int, folder: Path | None = None) -> int:
 
     Args:
         messages: how many the relay moves, about.
-        folder: keeps ledger, lake and report, in place of those of an earlier demo; without it the report alone stays, where one stands.
+        folder: keeps ledger, lake and report, and replaces those of an earlier demo. Without it only the report is kept, in the current
+            folder.
 
     Raises:
         RelayError: it could not be played to its end; the message is one sentence.

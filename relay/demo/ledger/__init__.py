@@ -3,7 +3,7 @@
 A ledger is a folder of files with one JSON object a line; `at`, `not_before` and `archived_at` are seconds since 1970:
 
     producer.jsonl  {"transaction": "t1", "phase": "before", "messages": [{"id": …}, …], "undone": [ids of an undone savepoint]}
-                    {"transaction": "t1", "phase": "committed"}    or "rolled_back"; neither: nobody knows
+                    {"transaction": "t1", "phase": "committed"}    or "rolled_back"; neither: unknown
     consumer.jsonl  {"id": …, "at": …}                              a line for each delivery, in the order of arrival
     archive.jsonl   {"id": …, "result": …, "error_code": …, "archived_at": …}
     queue.jsonl     {"id": …}                                       what is still in the queue

@@ -161,5 +161,5 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any]], T]) -> list[T]:
             f"{path} cannot be read ({error.strerror}); name a folder that `relay demo --ledger FOLDER` has written."
         ) from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise LedgerError(f"{path}, line {number} is not a line of this ledger ({error!r}); write the ledger anew.") from error
+        raise LedgerError(f"{path}, line {number} is not a line of this ledger ({error!r}); write the ledger again.") from error
     return found

@@ -1,4 +1,4 @@
--- Spreads what was archived since a time over some days, more of it at midday than at night, each row with all its times and its receipts.
+-- Spreads what was archived since a time over some days, more of it at midday than at night. Each row keeps all its times and its receipts.
 -- Only a demo does this: in one transaction of a superuser whose session_replication_role is replica, for the archive refuses an UPDATE.
 WITH numbered AS (
     SELECT xid, seq, archived_at, (row_number() OVER (ORDER BY archived_at, xid, seq) - 0.5) / count(*) OVER () * %(days)s AS place

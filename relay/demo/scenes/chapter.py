@@ -35,6 +35,6 @@ async def play(database_url: str, amqp_url: str, sidecars: Sidecars, say: Callab
         except TimeoutError:
             raise DemoError(f"What the desk waits for did not come within {_SECONDS:g} s.") from None
         answered = await dead.play(stage)
-        say(f"relay {' '.join(dead.WORDS)}: every dead message of this demo is told, and answered")
+        say(f"relay {' '.join(dead.WORDS)}: every dead message of this demo is reported and answered")
         await sidecars.stop()
     return [check for checks in (*found, answered) for check in checks]

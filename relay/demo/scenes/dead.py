@@ -11,10 +11,10 @@ WORDS: Final = ("dead", "watch", "--command", "cat", "--ack", "--once")
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Everything that has died in this demo is told, and nothing is left unanswered."""
+    """Report every message that died in this demo; none is left unanswered."""
     dead = await stage.count("scene_count_unanswered")
     told = await stage.sidecars.command(*WORDS)
     return [
-        Check("relay dead watch: dead messages told", len(told.splitlines()), dead),
+        Check("relay dead watch: dead messages reported", len(told.splitlines()), dead),
         Check("relay dead watch: left unanswered", await stage.count("scene_count_unanswered"), 0),
     ]

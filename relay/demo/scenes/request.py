@@ -38,7 +38,7 @@ async def prepare(stage: Stage) -> None:
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Ask for a page of a small server of its own, and for one that nobody gets."""
+    """Ask for a page of a small server of its own, and for one whose URL is refused."""
     server = await asyncio.start_server(_serve, LOOPBACK, 0)
     url = f"http://{LOOPBACK}:{server.sockets[0].getsockname()[1]}/"
     async with server:

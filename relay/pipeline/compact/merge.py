@@ -1,4 +1,4 @@
-"""Files of a day written anew as one, some rows at a time; runs in this process or inside Spark's tasks."""
+"""Rewrites files of a day as one, some rows at a time; runs in this process or inside Spark's tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Merge:
     name: str
 
     def __call__(self, pack: Pack) -> DataFile:
-        """Write the rows of all files of the pack to one that nobody reads before it is committed.
+        """Write the rows of all files of the pack to one file, which no reader sees before it is committed.
 
         Raises:
             DamagedError: a file is missing, damaged or another one than the table names; the new one is removed.

@@ -1,4 +1,7 @@
-"""Days again: what PostgreSQL has of a day and the lake lacks, though the export is past it, is added; what differs besides is named."""
+"""Exports days again, though the export is past them.
+
+What PostgreSQL has of a day and the lake lacks is added. Other differences are named.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Day:
-    """A day of UTC: rows that were added to the lake, rows that PostgreSQL has, and what differs besides; up to 20 rows are named."""
+    """A day of UTC: rows that were added to the lake, rows that PostgreSQL has, and other differences. Up to 20 rows are named."""
 
     day: date
     added: int

@@ -17,7 +17,7 @@ from relay.pipeline.source.database import Database
 def adopted(
     lake: Lake, database: Database, handle: DeltaTable | None, known: LakeEpoch, cluster: Cluster, *, adopt: bool, new_lake: bool
 ) -> tuple[str, ...]:
-    """What the lake says otherwise than this server, and is to follow it in; PipelineError where nobody said that it should."""
+    """Names where the lake differs from this server and is to follow it; PipelineError if it differs and `adopt` is not set."""
     if new_lake:
         if handle is not None and offset_of(handle):
             raise epoch.refusal("there", known, lake.place.url, handle)
@@ -29,7 +29,7 @@ def adopted(
 
 
 def tie_both(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared, *, new_lake: bool) -> None:
-    """Let lake and server know each other; the lake follows nobody while an adoption is under way."""
+    """Let lake and server know each other; the lake follows no server while an adoption is under way."""
     if prepared.adopted:
         announce(lake, cluster)
     if prepared.adopted or new_lake:

@@ -43,8 +43,8 @@ class Exported:
 
     `start` and `end` are transaction ids: everything archived below `end` is in the lake. `known` rows were read again and left out: the
     lake has them; `differing` of those are not the same row there (after a failover that lost commits). No lake can hold the `left_out`
-    rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake, `registered` whether the core
-    waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files, `unseen` is why the lake was
+    rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake. `registered` is whether the core
+    waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files. `unseen` is why the lake was
     not seen afterwards. `noted` is whether PostgreSQL has noted `end`. `failure` is why the export was cut short after a commit: all that
     is counted here is in the lake. What PostgreSQL does not answer, or is not asked after a signal, is None. `exit_code` is a signal's,
     else 5 where files are lost, else that of the failure or of the look.
@@ -90,7 +90,7 @@ def run(
         spark: starts, or returns, the session in which rows are copied; not called where nothing is new.
         say: hears of each batch.
         register: let the core drop only verified days from now on.
-        adopt: let the lake follow this server, though until now it followed another one, or a copy of either was put back.
+        adopt: let the lake follow this server, although it followed another one until now, or a copy of either was restored.
         new_lake: begin another lake than until now, of which nothing counts as verified.
         batch_rows: about how many rows one commit adds; a larger transaction is one commit all the same.
         file_rows: about how many rows one file holds.
@@ -202,7 +202,7 @@ class _Export:
     def _next(self) -> bool:
         """One batch from its plan to its commit, all through one handle; False where there is nothing to do.
 
-        PostgreSQL hears of the commit before it, where a job that was killed there goes on from too.
+        First it reports the previous commit to PostgreSQL, even if an earlier job made it and was killed before it could report it.
         """
         handle = self._handle()
         offset = offset_of(handle)

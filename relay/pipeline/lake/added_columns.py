@@ -24,7 +24,7 @@ _Older = tuple[str, int]
 
 
 def properties(columns: Iterable[ArchiveColumn], below: int = 0, known: Mapping[str, _Older] | None = None) -> dict[str, str]:
-    """What a table is told of columns that show a value in older rows, beside what it knows; nothing where there is none."""
+    """Table properties for columns that show a value in older rows, together with the known ones; empty if there is no such column."""
     told = {column.name: (column.older, below) for column in columns if column.older is not None}
     return {_PROPERTY: json.dumps({**told, **(known or {})})} if told else {}
 

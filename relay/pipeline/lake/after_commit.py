@@ -37,7 +37,7 @@ class CommitGuard:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was a signal: the process has little time left, and asks nobody any more."""
+        """Whether it was a signal: the process then has little time left, and sends no more queries."""
         return isinstance(self.error, StoppedError)
 
     @property

@@ -38,7 +38,7 @@ Look = Callable[[OpenedFile], object]
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file that stands in the lake's folder; nobody reads it before it is committed. `path` is relative to the table."""
+    """A file in the lake's folder; no reader sees it before it is committed. `path` is relative to the table."""
 
     path: str
     day: date | None
@@ -101,7 +101,7 @@ class _File:
 
     def __init__(self, filesystem: fs.FileSystem, root: str, path: str, day: date | None, schema: pa.Schema) -> None:
         self._filesystem, self._full, self._path, self._day, self._schema = filesystem, f"{root}/{path}", path, day, schema
-        if isinstance(filesystem, fs.LocalFileSystem):  # an object store has no folders, and may let nobody look for its bucket
+        if isinstance(filesystem, fs.LocalFileSystem):  # an object store has no folders, and may not let us look up its bucket
             filesystem.create_dir(self._full.rpartition("/")[0], recursive=True)
         small = [field.name for field in schema if field.name not in _BIG]
         self._writer = pq.ParquetWriter(

@@ -179,12 +179,12 @@ class Lake:
         if _is_in(now, files, offsets):
             return
         faster = now.version() > handle.version()
-        # Where nobody answered, the files stay: the commit may be in the log a moment after this look.
+        # If the object store did not answer, the files stay: the commit may be in the log a moment after this look.
         if faster or not isinstance(told, UnreachableError):
             delete_files(self.place, table, files)
         if faster:
             raise ConflictError(
-                "Another export was faster: nothing of this batch is in the lake; the next run goes on from there."
+                "Another export was faster: nothing of this batch is in the lake; the next run continues from there."
             ) from error
         raise told from error
 
@@ -237,7 +237,10 @@ def _write(
     alone: bool,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Commit; `alone` only as the next version after the handle's: the library refuses nobody who removes what another has removed."""
+    """Commit; with `alone` only as the next version after the handle's.
+
+    The library itself does not refuse a commit that removes files which another commit has removed.
+    """
     handle.create_write_transaction(
         list(actions),
         "append",

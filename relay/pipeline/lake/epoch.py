@@ -1,7 +1,7 @@
-"""What ties PostgreSQL and its lake: an epoch that both have from the last commit, so that no copy and no backup of either passes for it.
+"""An epoch ties PostgreSQL to its lake: both have it from the last commit, so no copy and no backup of either is taken for the original.
 
-Before a commit PostgreSQL remembers the new epoch as pending; the commit carries it beside the offset; the next look makes it PostgreSQL's
-own. A job that is killed in between leaves what the next look completes.
+Before a commit PostgreSQL records the new epoch as pending. The commit carries it together with the offset. The next look makes it
+PostgreSQL's current epoch. If a job is killed in between, the next look completes what it left.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def both(lake: Lake, database: Database) -> tuple[DeltaTable | None, LakeEpoch]:
         if (before.lake, before.epoch, before.pending) == (after.lake, after.epoch, after.pending):
             return handle, after
         before = after
-    raise ConflictError("Another export is at work: the next run goes on from there.")
+    raise ConflictError("Another export is at work: the next run continues from there.")
 
 
 def _opened(lake: Lake, database: Database) -> DeltaTable | None:
@@ -140,7 +140,7 @@ def begin(database: Database, handle: DeltaTable, epoch: int | None) -> int:
     values = {"lake": str(handle.metadata().id), "epoch": epoch, "next": following}
     [[begun]] = database.fetch("begin_export", values)
     if not begun:
-        raise ConflictError("Another export was faster: nothing of this batch is in the lake; the next run goes on from there.")
+        raise ConflictError("Another export was faster: nothing of this batch is in the lake; the next run continues from there.")
     return following
 
 

@@ -97,7 +97,7 @@ def decoding(place: LakeLocation, path: str) -> Iterator[None]:
 
 
 def damaged(error: Exception, place: LakeLocation, path: str) -> DamagedError:
-    """The error of a file that is missing or cannot be decoded, in one sentence that names it by its path in the lake's file system."""
+    """The error of a file that is missing or cannot be decoded. Its one sentence names the file by its path in the lake's file system."""
     return DamagedError(_said(_DAMAGED.format(**_names(path, place)), error, place))
 
 

@@ -40,8 +40,8 @@ class FooterCheck:
 def difference(file: OpenedFile, schema: pa.Schema, rows: int, *, new: bool = False) -> str | None:
     """How a file differs from the table; None where it does not.
 
-    A file may be older than a column that may be null, and another program may have written the same kind of value in another width of
-    offsets or unit of time. A `new` file of this package may not.
+    A file may be older than a nullable column. Another program may have written the same kind of value with another width of offsets or
+    unit of time. A `new` file of this package may differ in neither way.
     """
     return next(_differences(file, without_day(schema), rows, new=new), None)
 

@@ -86,7 +86,7 @@ class LakeLocation:
 
 
 def _no_folder(path: Path) -> Path | None:
-    """The path, or what it leads through, if something stands there that is no folder; what does not exist may be made."""
+    """The path, or the nearest existing one above it, if that is not a folder; missing folders may be created."""
     there = next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110 - Path.exists raises without permission
     return None if there.is_dir() else there
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ROWS = 16_384
 _PATTERN = r"[{}\[\]*?\\]"
-"""Letters that Spark takes for a pattern of paths: a copy of a lake beside it must not be read with it."""
+"""Characters that Spark takes for a pattern of paths: a copy next to a lake must not be read with it."""
 
 
 def dataframe(spark: SparkSession, place: LakeLocation, schema: pa.Schema, root: str, paths: Sequence[str]) -> DataFrame:

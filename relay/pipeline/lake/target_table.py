@@ -75,8 +75,8 @@ def prepare(
 ) -> Prepared:
     """Make the table where there is none, or see that it fits; nothing is changed where it does not.
 
-    `handle` was loaded before the cluster was asked, `known` is what PostgreSQL knows of the lake, and `adopted` is what the lake says
-    otherwise than this server.
+    `handle` was loaded before the cluster was queried. `known` is what PostgreSQL knows of the lake. `adopted` names where the lake differs
+    from this server.
 
     Raises:
         LakeError: a column has another type.
@@ -105,7 +105,10 @@ def _begin(found: Iterable[str], handle: DeltaTable, known: LakeEpoch, cluster: 
 
 
 def announce(lake: Lake, cluster: Cluster) -> None:
-    """From now until `take_over` the lake follows nobody: its offset is one of both clusters, so neither may go on from there unseen."""
+    """From now until `take_over` the lake follows no server.
+
+    Its offset may be that of either cluster, so neither may continue from there without a check.
+    """
     with sentences(lake.place):
         lake.opened(TABLE).alter.set_table_properties(clusters.unfinished(cluster), raise_if_not_exists=False)
 
@@ -125,7 +128,7 @@ def tie(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared) ->
         handle.alter.set_table_properties(properties, raise_if_not_exists=False, commit_properties=commit)
     except (DeltaError, OSError) as error:
         if lake.opened(TABLE).version() > handle.version():
-            raise ConflictError("Another export was faster: the next run goes on from there.") from error
+            raise ConflictError("Another export was faster: the next run continues from there.") from error
         raise sentence(error, lake.place) from error
 
 
@@ -166,9 +169,9 @@ def check_prepared(handle: DeltaTable, cluster: Cluster, prepared: Prepared) -> 
     """
     wanted = clusters.unfinished(cluster) if prepared.adopted else cluster.properties
     if not wanted.items() <= {name: str(value) for name, value in handle.metadata().configuration.items()}.items():
-        raise ConflictError("Another export has adopted the lake meanwhile: the next run goes on from there, or says what is to be done.")
+        raise ConflictError("Another export has adopted the lake meanwhile: the next run continues from there, or says what to do.")
     if not set(schema_of_table(handle).names) <= prepared.names:
-        raise ConflictError("Another export was faster, and added a column: the next run goes on from there.")
+        raise ConflictError("Another export was faster, and added a column: the next run continues from there.")
 
 
 def check_same(before: Cluster, now: Cluster) -> None:

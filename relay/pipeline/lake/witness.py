@@ -36,7 +36,7 @@ DIFFERS = 5
 _DAY = 86_400.0
 _PREFIX = "queue_message_archive_"
 _LOOKS = 3
-"""Times that a look is tried beside other jobs."""
+"""Times that a look is tried while other jobs change the lake."""
 
 Say = Callable[[str], None]
 
@@ -93,7 +93,7 @@ def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) ->
     Raises:
         PipelineError: it is not the lake that this server exports to; nothing counts as seen then.
         LakeError: it cannot be read at all; neither then.
-        ConflictError: other jobs went on with the lake during each look.
+        ConflictError: other jobs changed the lake during each look.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
     looker = _Looker(lake, database, Carrier(spark, say, database.connections))
@@ -108,7 +108,7 @@ def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) ->
             for partition, words in found.seen.damage.items():
                 say(f"{partition} IS DAMAGED in the lake: {words}")
             return found.seen
-    raise ConflictError("Other jobs went on with the lake while it was looked at: the next run looks at it again.")
+    raise ConflictError("Other jobs changed the lake while it was looked at: the next run looks at it again.")
 
 
 def run_afterwards(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> LookResult:
@@ -137,7 +137,7 @@ def exit_code_of(guard: CommitGuard, look: LookResult, *, differs: bool) -> int:
 
 @dataclass(frozen=True)
 class _Looker:
-    """Looks at a lake, again where other jobs went on with it.
+    """Looks at a lake, and looks again if other jobs changed it meanwhile.
 
     A handle reads the table's log again for some answers, whose errors become sentences about the lake. Spark's start is not among them.
     """
@@ -165,7 +165,7 @@ class _Looker:
         return _Look(LakeLook(len(there), len(chosen), found), turn.now, rows)
 
     def note(self, handle: DeltaTable, found: _Look) -> bool:
-        """Let PostgreSQL know what a look has found; False where other jobs went on with the lake meanwhile."""
+        """Let PostgreSQL know what a look has found; False if other jobs changed the lake meanwhile."""
         with sentences(self.lake.place):
             # A lake without an epoch has met no export of this version yet, and counts as seen after the first.
             return epoch.epoch_of(handle) is None or epoch.seen(self.database, handle, found.began, found.rows, found.seen.damage)
@@ -189,7 +189,7 @@ class _Looker:
 
 
 def _chosen(turn: _Turn, there: Sequence[LoggedFile], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[LoggedFile]:
-    """The files to read now: whose turn it is, and those of days that were damaged and may be mended; none that is known to be lost."""
+    """The files to read now: those that are due, and those of damaged days, which may be repaired by now; none that is known to be lost."""
     mended = {name for name, before in known.items() if before.damaged}
     whole = [file for file in there if partition_of(file.day) not in wrong]
     return [file for file in whole if partition_of(file.day) in mended or is_due(file.path, turn.seen_at, turn.now, turn.days * _DAY)]
@@ -215,5 +215,5 @@ def day_of(partition: str) -> date:
 
 
 def partition_of(day: date | None) -> str:
-    """The table in PostgreSQL whose rows a day's files hold, beside dead ones."""
+    """The table in PostgreSQL whose rows a day's files hold, in addition to dead messages."""
     return f"{_PREFIX}{day:%Y%m%d}" if day else TABLE

@@ -18,7 +18,7 @@ WINDOW_SECONDS = 300
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86400
 OTHER = "*other*"
-"""Stands for the routing keys of an exchange that its day does not name."""
+"""Replaces the routing keys of an exchange that its day does not name."""
 
 KEY = ("start", "exchange", "routing_key")
 RESULTS = {"published": "success", "discarded": "discarded", "rejected": "rejected", "failed": "failed", "lock_expired": "lock_expired"}
@@ -38,7 +38,7 @@ SCHEMA = pa.schema([
     pa.field("within_target", pa.int64(), nullable=False),
     pa.field("target_ms", pa.int64(), nullable=False),
 ])  # fmt: skip
-"""Columns as in the lake (beside its partition column `day`) and in PostgreSQL. `codes` is a JSON object, its keys sorted."""
+"""Columns as in PostgreSQL, and as in the lake except for its partition column `day`. `codes` is a JSON object, its keys sorted."""
 
 ARCHIVE_COLUMNS = (
     "exchange", "routing_key", "result", "error_code", "attempts",
@@ -54,8 +54,8 @@ _HELD = 50_000
 class _Groups(NamedTuple):
     """Rows by window, exchange and key.
 
-    `of_row` is the number of each row's group, `first` the row that each group was first seen in, `order` the rows in the order of their
-    groups, `begins` where each group begins there.
+    `of_row` is the number of each row's group. `first` is the row that each group was first seen in. `order` has the rows in the order of
+    their groups. `begins` is where each group begins in `order`.
     """
 
     of_row: Integers

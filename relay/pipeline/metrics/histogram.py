@@ -27,8 +27,8 @@ def bucket_of(microseconds: Integers) -> Integers:
 def percentile(buckets: Sequence[int], share: float) -> float | None:
     """Latency in milliseconds that a share (0 to 1) of the counted messages did not exceed; None where nothing was counted.
 
-    The nearest rank's bucket is the right one, and within it the count is taken to be spread evenly, so the result is
-    wrong by less than that bucket's width. In the open bucket the answer is its lower bound. `queue_message_percentile` says the same.
+    The bucket of the nearest rank is exact. Within it the messages are assumed to be spread evenly, so the result is wrong by less than
+    that bucket's width. In the open bucket the answer is its lower bound. `queue_message_percentile` says the same.
     """
     total = sum(buckets)
     if total == 0:

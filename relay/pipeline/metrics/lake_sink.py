@@ -74,7 +74,7 @@ def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, 
     if not though_equal and _read(lake, grain, handle, days).equals(numbers):
         return False
     try:
-        # The handle is the one that was compared: whoever committed since then makes this one fail.
+        # The handle is the one that was compared: any commit since then makes this one fail.
         write_deltalake(
             handle,
             numbers.append_column(DAY, numbers["start"].cast(pa.timestamp("us")).cast(DAY.type)),
@@ -90,7 +90,7 @@ def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, 
 
 
 def _newest(lake: Lake) -> int:
-    """Version of the archive now; one that was made anew counts from 0 again, and says nothing of numbers from before."""
+    """Version of the archive now. An archive that was recreated counts from 0 again, and says nothing of earlier numbers."""
     archive = lake.open("archive")
     return 0 if archive is None else archive.version()
 

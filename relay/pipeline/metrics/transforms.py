@@ -1,8 +1,8 @@
 """Metrics in Spark: which exchanges and routing keys a day names, and archive rows counted into windows of 5 minutes.
 
 Tasks read the files by Arrow and hand over counts: to hand rows from the JVM to Python takes longer than to read and count them. Exchanges
-and routing keys may be as many as rows, so Spark adds those up, and the driver gets the busiest alone. The numbers of windows are few, and
-travel as one value in Arrow's form, so that the JVM need not look at a hundred counts of each.
+and routing keys may be as many as rows, so Spark adds those up, and the driver gets the busiest alone. The numbers of windows are few.
+They travel as one value in Arrow's form, so that the JVM need not look at a hundred counts of each.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
--- What comparing each partition of the archive with the lake brought, dropped ones too. A day that is not over is compared when it is. What was
--- compared with another lake says nothing of this one, and of a day that is gone nobody will compare it.
+-- The result of comparing each partition of the archive with the lake, dropped ones included. A day that is not over is compared once it
+-- is. A comparison with another lake says nothing of this one, and a day that is gone is never compared again.
 SELECT p.name, p.day,
     CASE WHEN coalesce(e.damage, e.difference) IS NOT NULL THEN 'differs' WHEN e.verified_at IS NOT NULL AND e.lake = l.lake THEN 'verified'
          WHEN p.day >= (coalesce(%(now)s, now()) AT TIME ZONE 'UTC')::date THEN 'open' ELSE 'unverified' END,

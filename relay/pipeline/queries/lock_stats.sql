@@ -1,2 +1,2 @@
--- One writer at a time; dashboards go on reading.
+-- One writer at a time; dashboards continue to read.
 LOCK TABLE @schema@.queue_message_stats_day IN SHARE ROW EXCLUSIVE MODE

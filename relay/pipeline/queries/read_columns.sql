@@ -1,4 +1,4 @@
--- The archive's columns with their types' names, in catalog order; a domain counts as what it stands for. The third is what rows show that
+-- The archive's columns with their types' names, in catalog order; a domain counts as its base type. The third is what rows show that
 -- are older than a column with a constant default: a partition remembers it until it is rewritten; in the form of checksums.
 WITH RECURSIVE part (id) AS (
     SELECT format('%%I.queue_message_archive', %(schema)s::text)::regclass::oid

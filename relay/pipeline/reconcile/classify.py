@@ -40,7 +40,7 @@ class Rules:
 
 
 def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
-    """Each receipt beside its message: nulls on the one side for a receipt of nobody, on the other for a message without any.
+    """Each receipt joined with its message. A receipt without a message has nulls for it, and so has a message without a receipt.
 
     A receipt belongs to the message with its id that was enqueued last before it: an id comes again with a replay that keeps it. A message
     begins when it was enqueued, because an attempt whose outcome was unknown may have been received before the one that counted.

@@ -39,9 +39,9 @@ Progress = Callable[[str], None]
 class Question:
     """What to compare with what, and how much may be wrong.
 
-    A message with success that no queue has received is lost, and one that a queue has received twice is duplicated there. Where `queues`
-    names an exchange, `orders=billing,mail` or `orders=*`, its messages must come to each of these queues, or to each that was seen with
-    the same routing key; that needs bindings that stay the same.
+    A message with success that no queue has received is lost, and one that a queue has received twice is duplicated there. `queues` may
+    name an exchange. With `orders=billing,mail` its messages must come to each of these queues. With `orders=*` they must come to each
+    queue that was seen with the same routing key; that needs bindings that stay the same.
 
     Args:
         since: messages archived at this time or later.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DDL = "message_id string, queue string, received_at timestamp"
 SCHEMA = pa.schema([("message_id", pa.string()), ("queue", pa.string()), ("received_at", INSTANT)])
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
-"""By the end of a file's name; text may end in .gz besides."""
+"""By the end of a file's name; text may have an additional .gz."""
 RECEIPTS_A_TASK = 500_000
 _ROWS = 65_536
 _TEXT = {name: pa.string() for name in SCHEMA.names}

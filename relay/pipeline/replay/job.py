@@ -94,7 +94,7 @@ def run(
         selection: which messages.
         job: name of the ledger, 1 to 255 bytes.
         rate: at most so many messages a second.
-        limit: at most so many messages; what is refused takes no place, or those that stand first would use it up in each run.
+        limit: at most so many messages; what is refused does not count, or the first ones would use it up in each run.
         dry_run: change nothing.
         same_id: keep the messages' ids, for consumers that drop what they had.
 
@@ -104,7 +104,7 @@ def run(
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
 
-    Nothing was enqueued then. Once something is, each of these is part of the result; run the job again, it goes on.
+    Nothing was enqueued then. Once something is, each of these is part of the result; run the job again, and it continues.
     """
     if selection.is_everything:
         raise PipelineError("Say what to replay: at least one of a time, exchange, routing key, ordering key, result, code or id.")
@@ -197,7 +197,7 @@ class _Work:
         )  # fmt: skip
 
     def _enqueue(self, rows: Sequence[Row]) -> None:
-        """One transaction; a batch that is refused for one of its rows is halved until that stands alone."""
+        """One transaction; a batch that is refused for one of its rows is halved until that row is alone."""
         try:
             with deferred(self._database.cancel):
                 self._count(rows, self._database.fetch("enqueue_replayed", {"job": self._job, "same_id": self._same_id, **_columns(rows)}))

@@ -79,7 +79,7 @@ class Selection:
         return [day for day in days if first <= day <= last]
 
     def job(self, *, same_id: bool) -> str:
-        """Name of the replay job that this filter is if nobody names it: the same filter gives the same name, whenever it is computed."""
+        """Name of the replay job for this filter if no name is given: the same filter gives the same name, whenever it is computed."""
         given = {name: value for name, value in asdict(self).items() if value is not None and value != ()}
         given.update({name: time.astimezone(UTC).isoformat() for name, time in given.items() if isinstance(time, datetime)})
         given["ids"] = sorted({each.lower() for each in self.ids})

@@ -112,7 +112,7 @@ def _rows(exchanges: Sequence[ExchangeFigures]) -> list[ExchangeFigures]:
 
 
 def _levels(highest: float) -> list[float]:
-    """Bounds of the colours: none, then five steps that widen as squares do, so that the quiet and the busy hours are told apart."""
+    """Bounds of the colours: none, then five steps that widen as squares do, so that quiet and busy hours can be distinguished."""
     if highest <= 5:  # noqa: PLR2004 - five colours for 1 to 5
         return [0, *(level - 0.5 for level in range(1, int(highest) + 2))]
     steps = sorted({max(1.0, _round(highest * (level / 5) ** 2)) for level in range(1, 5)} - {1.0})

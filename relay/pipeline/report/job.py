@@ -40,7 +40,7 @@ def run(
     until: datetime | None = None,
     now: datetime | None = None,
 ) -> Rendered:
-    """Write the report of a time (the last seven days unless told otherwise) as one HTML file; a file that is there is replaced.
+    """Write the report of a time (by default the last seven days) as one HTML file; an existing file is replaced.
 
     Raises:
         LakeError: the lake cannot be read here.
@@ -60,7 +60,7 @@ def run(
 
 
 def _write(path: Path, page: bytes) -> None:
-    """Replace the file in one step, so that nobody sees half of it."""
+    """Replace the file in one step, so that no reader sees half of it."""
     part: Path | None = None
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:

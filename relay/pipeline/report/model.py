@@ -120,7 +120,7 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True)
 class RoutingKey:
-    """A routing key of an exchange with dead messages; `*other*` stands for all keys that their days do not name."""
+    """A routing key of an exchange with dead messages; `*other*` represents all keys that their days do not name."""
 
     exchange: str
     key: str
@@ -172,7 +172,7 @@ class SlowKey:
 
 @dataclass(frozen=True, slots=True)
 class DeadMessage:
-    """A dead message that nobody has acknowledged."""
+    """A dead message that is not acknowledged."""
 
     id: str
     exchange: str
@@ -187,7 +187,7 @@ class DeadMessage:
 
 @dataclass(frozen=True, slots=True)
 class Unacknowledged:
-    """Dead messages in PostgreSQL that nobody has acknowledged, of any time: how many, and the newest of them."""
+    """Dead messages in PostgreSQL that are not acknowledged, of any time: how many, and the newest of them."""
 
     total: int
     oldest: datetime | None

@@ -52,7 +52,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _sentence(text: str) -> Markup:
-    """A sentence of the report's own, with what stands between backticks as code."""
+    """A sentence of the report's own, with text between backticks as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped in the same breath
 
 

@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 NOT_PUBLISHED = ("rejected", "failed", "lock_expired", "discarded")
 LATENCIES = {"wait": "Wait: due until claimed", "publish": "Publish: claimed until written", "confirm": "Confirm: written until confirmed"}
 SERIES = 6
-"""Pairs of exchange and code that the plot of dead messages tells apart; the last one stands for all others if there are more."""
+"""Pairs of exchange and code that the plot of dead messages tells apart; the last one represents all others if there are more."""
 
 
 def throughput(report: Report) -> Plot:
@@ -139,7 +139,7 @@ class _Steps:
 
     @property
     def middles(self) -> Floats:
-        """Where a point of each step stands."""
+        """The position of each step's point."""
         middles: Floats = (self.edges[:-1] + self.edges[1:]) / 2
         return middles
 

@@ -50,7 +50,7 @@ def counts(axes: Axes) -> None:
 
 
 def percents(axes: Axes, low: float, high: float) -> None:
-    """A scale for shares in percent, with as many digits as they take to be told apart."""
+    """A scale for shares in percent, with as many digits as are needed to distinguish them."""
     axes.set_ylim(low, high)
     axes.yaxis.set_major_locator(MaxNLocator(4))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.10g} %"))

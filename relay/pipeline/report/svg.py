@@ -76,7 +76,7 @@ def plot(name: str, draw: Draw, *, height: float, words: str, labels: Sequence[s
 
 
 def label_of(number: int) -> str:
-    """What stands for a label of somebody else's while matplotlib draws: it neither measures nor escapes what it cannot show."""
+    """A placeholder for a label from outside while matplotlib draws, which neither measures nor escapes what it cannot show."""
     return f"label-{number}-"
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from relay.pipeline.text import many
 
 NOTHING = "\N{EN DASH}"
-"""What stands where there is no value."""
+"""Shown where there is no value."""
 _SHOWN = 120
 _TAIL = 16
 _MARKS = 2

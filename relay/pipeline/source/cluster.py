@@ -46,7 +46,7 @@ def read(database: Database) -> Cluster:
 
 
 def primary(database: Database) -> Cluster:
-    """The server that is told how far the export is; PipelineError where it is a standby, which cannot be told."""
+    """The server that records how far the export is; PipelineError if it is a standby, which cannot record it."""
     if (cluster := read(database)).standby:
         raise PipelineError("RELAY_PIPELINE_DATABASE_URL names a standby: name the primary, and the standby in RELAY_PIPELINE_REPLICA_URL.")
     return cluster
@@ -71,7 +71,7 @@ def differences(properties: Mapping[str, str], cluster: Cluster) -> dict[str, tu
 
 
 def gone_back(position: int, cluster: Cluster) -> dict[str, tuple[str, str]]:
-    """As `differences`, where a lake is further than the server: a backup or a copy of its disk was put back."""
+    """As `differences`, where a lake is further than the server: a backup or a copy of its disk was restored."""
     return {"position": (str(position), str(cluster.next))} if position > cluster.next else {}
 
 
@@ -84,7 +84,7 @@ def refusal(found: Mapping[str, tuple[str, str]]) -> PipelineError:
         what = f"PostgreSQL is on timeline {server} and the lake on {lake}, so a standby was promoted or a backup restored"
         return PipelineError(f"{what}: {_ADOPT} RELAY_PIPELINE_DATABASE_URL.")
     if name == "position":
-        what = f"The lake is at transaction {lake} and PostgreSQL only at {server}, so a backup or a copy of its disk was put back"
+        what = f"The lake is at transaction {lake} and PostgreSQL only at {server}, so a backup or a copy of its disk was restored"
         return PipelineError(f"{what}: {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")
     what = f"The lake holds the archive of {_NAMES[name]} {lake}, and this is {_NAMES[name]} {server}"
     return PipelineError(f"{what}: {_ADOPT} RELAY_LAKE_URL or RELAY_PIPELINE_DATABASE_URL.")

@@ -133,7 +133,7 @@ OUT_OF_BOUNDS = "no lake can hold the archive's row (xid, seq) "
 def fault(columns: Sequence[ArchiveColumn]) -> sql.Composed:
     """SQL expression of the code that says why no lake can hold a row; null for a row that one can hold.
 
-    ADBC would turn such a time into another date in silence, and transaction ids up to 2^63 - 2 alone fit the lake's columns and a cut.
+    ADBC would silently turn such a time into another date. Only transaction ids up to 2^63 - 2 fit the lake's columns and a cut.
     """
     cases = [
         sql.SQL("WHEN {} THEN {}").format(_beyond(kind, names), sql.Literal(CODES[kind]))

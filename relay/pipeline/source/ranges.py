@@ -63,7 +63,7 @@ def whole(low: int, rows: int, largest: int) -> list[RowRange]:
 
 
 def _cuts(batch: ExportBatch, often: Counter[int], first: int) -> Iterator[RowRange]:
-    """A mark begins a cut; one that stands several times is a huge transaction, which is divided by `seq`."""
+    """A mark begins a cut; one that occurs several times is a huge transaction, which is divided by `seq`."""
     low = batch.start
     for mark in sorted(often):
         if mark > low and mark != first:

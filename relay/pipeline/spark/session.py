@@ -100,7 +100,7 @@ def _start_quietly(builder: SparkSession.Builder) -> None:
 
 
 def _launched(conf: SparkConf, errors: int) -> JavaGateway:
-    """The JVM, with its errors going to a file descriptor. One that nobody waits for any more would stay for ever: it is killed."""
+    """The JVM, with its errors going to a file descriptor. If its start is cut short it is killed, as it would otherwise run for ever."""
     from pyspark import java_gateway  # noqa: PLC0415 - as above
 
     started: list[subprocess.Popen[bytes]] = []
@@ -139,7 +139,7 @@ def _pass_on(read: int) -> None:
 
 
 def _fitted(session: SparkSession) -> SparkSession:
-    """Shuffles in as many parts as there are cores where nobody chose: Spark's 200 made 12 s of work 42 s on two cores."""
+    """Shuffles in as many parts as there are cores if no number was chosen: Spark's 200 made 12 s of work 42 s on two cores."""
     context = session.sparkContext
     if not context.getConf().contains(_PARTS):
         session.conf.set(_PARTS, str(max(2, context.defaultParallelism)))

@@ -52,7 +52,7 @@ def by_number(spark: SparkSession, count: int, read: Read, schema: StructType | 
 
 
 def collected(spark: SparkSession, count: int, read: Read, schema: StructType | str, *, most: int) -> list[Row]:
-    """The rows of `by_number`, which must be few; after an interrupt no task goes on.
+    """The rows of `by_number`, which must be few; after an interrupt no task continues.
 
     Raises:
         PipelineError: with the sentence of the task that failed, or Spark's first line.

@@ -92,6 +92,6 @@ def _sent(column: ArchiveColumn) -> sql.Composed:
         return sql.SQL(text).format(sql.Literal(str(column.below)), shown, sql.Literal(column.older))
     if column.kind == "bytea":
         return sql.SQL("sha256({})").format(column.readable)
-    # A domain's value is sent as what it stands for.
+    # A domain's value is sent as its base type.
     kind = column.kind if column.kind in SENT_AS_THEY_ARE else "text"
     return sql.SQL("({})::{}").format(column.readable, sql.SQL(kind))

@@ -1,7 +1,7 @@
 """One range of the archive compared with the lake: both sides' sums and, where those differ, the rows. Small, and travels to the tasks.
 
 Each statement sees what is committed when it begins. That is the same for all of them: rows that a transaction below the export's bound has
-archived stay as they are and none comes, except that retention drops a day or deletes dead messages, which the lake keeps.
+archived stay as they are, and none is added. The one exception is retention: it drops a day or deletes dead messages, which the lake keeps.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class _Sides:
 
 @contextmanager
 def _cancelled(connection: Connection[Any]) -> Iterator[None]:
-    """After an interrupt, or an error of the lake's, nobody waits for a statement whose answer nobody wants."""
+    """After an interrupt, or an error of the lake's, cancels the statement: its answer is no longer needed."""
     try:
         yield
     except BaseException:

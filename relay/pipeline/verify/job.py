@@ -189,7 +189,7 @@ class _Verifier:
         yield self._dead()
 
     def _damaged(self, name: str, words: str) -> Compared:
-        """What is not compared; what an earlier verification said of it holds again when the lake is mended."""
+        """The result for a partition that is not compared; that of an earlier verification is valid again once the lake is repaired."""
         return Compared(name, "damaged", 0, "0", 0, "0", self._below, words)
 
     def _dead(self) -> _Task:
@@ -262,7 +262,7 @@ class _Verifier:
 def _put_aside(pairs: Iterable[tuple[PartitionRange, RangeComparison]], below: int) -> tuple[dict[str, object], int]:
     """Dead messages that differ, by place with the code of the difference, and up to which transaction the others are verified.
 
-    That is the first range of which more rows differ than are named: which those are nobody knows.
+    That is the start of the first range with more differing rows than are named, because the others are unknown.
     """
     aside: dict[str, object] = {}
     for one, what in sorted(pairs, key=lambda pair: pair[0].cut.low):

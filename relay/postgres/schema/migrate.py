@@ -99,7 +99,7 @@ def check_ids(conninfo: str, *, schema: str = "public") -> bool:
 
 
 def check_place(conninfo: str, *, schema: str = "public") -> SchemaPlace | None:
-    """What stands in the place of `queue_message` before the first migration; None where nothing does. Changes nothing.
+    """What is in the place of `queue_message` before the first migration; None where nothing is. Changes nothing.
 
     Raises:
         MigrationError: the schema may not be read.

@@ -18,7 +18,7 @@ from relay.errors import MigrationError
 INCLUDED = ("unlimited", "found", "grantees")
 """Files that another one holds, by `@name@`."""
 LONGEST_NAME = 63
-"""Bytes of a PostgreSQL identifier (NAMEDATALEN - 1); a longer one would be cut in silence."""
+"""Bytes of a PostgreSQL identifier (NAMEDATALEN - 1); a longer one would be truncated without an error."""
 
 
 class Migration(NamedTuple):
@@ -30,7 +30,7 @@ class Migration(NamedTuple):
 
     @property
     def checksum(self) -> str:
-        """SHA-256 of the file as it stands, placeholders and all."""
+        """SHA-256 of the file as it is, including placeholders."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
@@ -44,8 +44,8 @@ def migrations() -> list[Migration]:
 class Renderer:
     """Puts one schema, its seed and the prefix of its roles into the placeholders of the files.
 
-    `@schema@` becomes the quoted identifier, `@schema_literal@` its name as a string literal,
-    `@seed@` the settings as a JSON literal, `@role_prefix@` the prefix as a string literal, empty for none.
+    `@schema@` becomes the quoted identifier, `@schema_literal@` its name as a string literal.
+    `@seed@` becomes the settings as a JSON literal, `@role_prefix@` the prefix as a string literal, empty for none.
     """
 
     def __init__(self, schema: str, seed: Mapping[str, str], role_prefix: str | None = None) -> None:
@@ -68,7 +68,7 @@ class Renderer:
         return re.sub("@(schema|schema_literal|seed|role_prefix)@", lambda found: self._values[found[0]], text).encode()
 
     def _with_safe_dollar_quotes(self, text: str) -> str:
-        """A schema named `a$body$b` must not end the function body that it stands in."""
+        """Keep a schema named `a$body$b` from ending the function body that contains it."""
         tag = "q"
         while tag in self._schema:
             tag += "q"

@@ -1,6 +1,6 @@
 -- One page of a scan: what it finds that can be claimed, and how far it came. Reads only, and walks a fixed number of messages. A fresh
 -- message without a key counts only where the head of its stream has passed it: its exchange's own stream, else the main one. Of an
--- ordering key the lowest message of the page stands for all; find_heads looks for the head. A message with another cluster's higher id
+-- ordering key only the lowest message of the page counts; find_heads looks for the head. A message with another cluster's higher id
 -- is left to its conversion.
 WITH walked AS MATERIALIZED (
 @walked@

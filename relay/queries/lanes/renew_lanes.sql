@@ -1,6 +1,6 @@
--- The fair share among the living relays that reach their broker, nothing for one that does not while another does, and the lanes that are
--- still ours with their epochs. Their lease is the relay's own heartbeat: rows that were renewed one by one would leave dead versions
--- behind, which every claim then walks while somebody holds a snapshot.
+-- The fair share among the living relays that reach their broker, and the lanes that are still ours with their epochs. A relay that does
+-- not reach its broker gets no share while another does. The lease is the relay's own heartbeat: rows that were renewed one by one would
+-- leave dead versions behind, which every claim then walks while a session holds a snapshot.
 WITH living AS (
     SELECT id = %(relay_id)s AS ours, coalesce(state ->> 'broker' = 'up', false) AS able FROM @schema@.queue_message_relay
     WHERE heartbeat_at > coalesce(%(now)s, now()) - make_interval(secs => %(lease_seconds)s)

@@ -1,2 +1,2 @@
--- While a relay holds the gate, whoever inserts notifies. Waits for nobody; lost with the session.
+-- While a relay holds the gate, an INSERT notifies. Does not wait; lost with the session.
 SELECT pg_try_advisory_lock(@schema@.queue_message_gate_key()) AS taken

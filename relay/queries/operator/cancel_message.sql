@@ -1,2 +1,2 @@
--- Take back a message that nobody has claimed.
+-- Take back a message that no relay has claimed.
 SELECT @schema@.queue_message_cancel(%(id)s) AS cancelled

@@ -1,2 +1,2 @@
--- The oldest transaction that still runs: what is archived from now on stands at or above it.
+-- The oldest transaction that still runs: what is archived from now on is at or above it.
 SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS floor

@@ -1,2 +1,2 @@
--- Let an exchange go on.
+-- Let an exchange continue.
 SELECT @schema@.queue_message_resume(%(exchange)s) AS freed

@@ -1,2 +1,2 @@
--- Let an ordering key go on.
+-- Let an ordering key continue.
 SELECT @schema@.queue_message_key_resume(%(key)s) AS freed

@@ -1,2 +1,2 @@
--- Let a schedule go on.
+-- Let a schedule continue.
 SELECT @schema@.queue_message_schedule_resume(%(name)s) AS freed

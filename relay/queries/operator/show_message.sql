@@ -1,5 +1,5 @@
 -- One message's story: in the queue, and each time that it was archived, oldest first; of all messages with the id, or of the one at a place. A time
--- that no calendar has is left out: it came in beside the triggers, and no client could read it.
+-- that no calendar has is left out: it bypassed the triggers, and no client could read it.
 SELECT state, exchange, routing_key, ordering_key, attempts, CASE WHEN isfinite(created_at) THEN created_at END AS created_at,
     CASE WHEN isfinite(available_at) THEN available_at END AS available_at,
     CASE WHEN isfinite(expires_at) THEN expires_at END AS expires_at,

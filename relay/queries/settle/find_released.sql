@@ -1,6 +1,6 @@
--- Which of these messages a release of ours has put back although its answer was lost: they stand as it left them, or another claim has
--- followed. A sweep would have left its own words and, of a claim that was given back, a higher count. Each row is looked up by itself, as
--- in claim.sql.
+-- Which of these messages a release of ours has returned to the queue although its answer was lost: they are as it left them, or another
+-- claim has followed. A sweep would have left its own words and, of a claim that was returned uncounted, a higher count. Each row is looked
+-- up by itself, as in claim.sql.
 WITH left_as AS MATERIALIZED (
     SELECT xid, seq, id, attempts, error
     FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[], %(ids)s::uuid[], %(attempts)s::int[], %(errors)s::text[])

@@ -1,4 +1,4 @@
--- Move the locks of messages in hand ahead, fenced by the lock token. Returns the positions of those that were not moved, and whether another
+-- Extend the locks of messages in flight, fenced by the lock token. Returns the positions of those that were not extended, and whether another
 -- session holds the row: otherwise the message is not ours any more. No row is waited for. No key changes, so the lock of a foreign key
 -- holds nothing up.
 -- Each row is looked up by itself, as in claim.sql.

@@ -1,2 +1,2 @@
--- Whoever enqueues in a test may look.
+-- A login that enqueues in a test may look.
 GRANT EXECUTE ON FUNCTION @schema@.queue_message_testing() TO PUBLIC

@@ -1,4 +1,4 @@
--- What stands here: no queue, a test database, one that nobody has used yet, or one that is somebody's.
+-- What is here: no queue, a test database, one that is unused, or one in use.
 SELECT CASE
     WHEN to_regclass(%(queue)s) IS NULL THEN 'empty'
     WHEN to_regprocedure(%(mark)s) IS NOT NULL THEN 'marked'

@@ -1,2 +1,2 @@
--- Let time go on for schedules: their next ticks come nearer.
+-- Advance the time of schedules: their next ticks come nearer.
 UPDATE @schema@.queue_message_schedule SET next_at = next_at - %(by)s WHERE next_at IS NOT NULL

@@ -39,10 +39,10 @@ def test_status_tells_of_what_nobody_folds(cli: Cli, seeded: Seeded) -> None:
     seeded.run("INSERT INTO queue_message_keyed (exchange, coalesce_key) VALUES ('e', 'k')")
     seeded.run("UPDATE queue_message_keyed_row SET due_at = now() - interval '90 s'")
     assert 90 <= cli.json("status")["queue"]["keyed_overdue_seconds"] < 120
-    assert re.search(r"messages under a key have been due for (9|10|11)\d? s, nobody folds them", cli("status"))
+    assert re.search(r"messages under a key have been due for (9|10|11)\d? s, and nothing folds them", cli("status"))
 
     seeded.run("UPDATE queue_message_keyed_row SET due_at = now() - interval '30 s'")
-    assert "nobody folds" not in cli("status")
+    assert "nothing folds" not in cli("status")
 
 
 def test_what_waits_is_shown_with_when_it_is_due(cli: Cli) -> None:

@@ -79,7 +79,7 @@ def test_a_lineage_that_retention_has_cut_is_not_replayed(cli: Cli, seeded: Seed
     seeded.run("DELETE FROM queue_message_dead WHERE replay_of IS NULL")
 
     cli("dead", "watch", "--once", "--replay", RULE, code=1)
-    assert "or nobody knows" in cli.stderr
+    assert "or its replay count is unknown" in cli.stderr
     assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message")
 
 

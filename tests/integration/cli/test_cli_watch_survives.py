@@ -141,7 +141,7 @@ def test_of_two_watches_with_the_same_handlers_one_is_at_work(cli: Cli, seeded: 
     seeded.archive("failed", routing_key="one")
     assert "one" == json.loads(_line(first))["routing_key"]
     second = cli.start(*watch)
-    assert "Another watch with the same handlers is at work; this one stands by.\n" == _complaint(second)
+    assert "Another watch with the same handlers is at work; this one waits.\n" == _complaint(second)
     cli(*watch, "--once")
     assert "Another watch" in cli.stderr
     seeded.archive("failed", routing_key="two")

@@ -25,7 +25,7 @@ ID = "0189c2f6-7c5e-7d3a-9a53-2f4f1f0a6f10"
 
 
 class Recorder:
-    """Ear of one channel, or watcher of the connection, that writes down what it hears."""
+    """Handler of one channel, or watcher of the connection, that writes down what it hears."""
 
     def __init__(self, heard: list[Heard], channel: int = 0) -> None:
         self.heard = heard
@@ -168,9 +168,9 @@ def test_a_type_of_the_clients_that_differs_from_the_specification_is_skipped() 
     [
         (returned(commands.Basic.Properties(headers={"a": "b"})), "without x-relay-id"),
         (returned(commands.Basic.Properties()), "without x-relay-id"),
-        (content(b"x", MESSAGE), "content that nobody asked for"),
+        (content(b"x", MESSAGE), "content that was not requested"),
         (marshal(commands.Basic.Ack(7), 1)[:-1] + b"\x00", "without its end octet"),
-        (b"\x02\x00\x01\x00\x00\x00\x1b" + BYTES[:27] + b"\xce", "content that nobody asked for"),
+        (b"\x02\x00\x01\x00\x00\x00\x1b" + BYTES[:27] + b"\xce", "content that was not requested"),
     ],
 )
 def test_bytes_that_break_the_protocol_are_an_error(data: bytes, words: str) -> None:
@@ -247,5 +247,5 @@ def fields(frame: Frame) -> dict[str, object]:
 
 
 def test_the_heartbeat_is_a_heartbeat() -> None:
-    """The frame that stands in for what aiormq does not see."""
+    """The frame that replaces what aiormq does not see."""
     assert marshal(Heartbeat(), 0) == wire.HEARTBEAT_FRAME

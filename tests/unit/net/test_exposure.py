@@ -24,7 +24,7 @@ def test_a_socket_and_loopback_are_here(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["db", "localhost.example", "10.0.0.1", "0.0.0.0", "::", "fe80::1%eth0", "::ffff:10.0.0.1", ""])
 def test_all_others_are_not(host: str) -> None:
-    """Names are not looked up: a connection that stands knows its address."""
+    """Names are not looked up: an established connection knows its address."""
     assert not is_here(host)
 
 
@@ -61,8 +61,8 @@ def test_a_database_elsewhere_must_be_verified(host: str, address: str, encrypte
         ("amqp://u:p@mq/", "::1", None),
         ("amqps://u:p@mq/", "10.0.0.5", None),
         ("amqps://u:p@mq/?no_verify_ssl=0", "10.0.0.5", None),
-        ("amqps://u:p@mq/?no_verify_ssl=1", "10.0.0.5", "Whoever answers at mq is taken for the broker"),
-        ("amqps://u:p@mq/?no_verify_ssl=", "127.0.0.1", "Whoever answers at mq is taken for the broker"),
+        ("amqps://u:p@mq/?no_verify_ssl=1", "10.0.0.5", "Any server that answers at mq is taken for the broker"),
+        ("amqps://u:p@mq/?no_verify_ssl=", "127.0.0.1", "Any server that answers at mq is taken for the broker"),
     ],
 )
 def test_a_broker_elsewhere_must_speak_tls(url: str, address: str, words: str | None) -> None:
@@ -154,12 +154,12 @@ def test_the_host_is_the_one_that_libpq_would_take(
     ],
 )
 def test_a_conninfo_on_this_machine_or_that_asks_for_more_is_taken(conninfo: str) -> None:
-    """What stays here needs no TLS, and what is not verified towards elsewhere is told when the connection stands."""
+    """What stays here needs no TLS. An unverified connection to elsewhere is reported once it is established."""
     load({"RELAY_DATABASE_URL": conninfo}, None)
 
 
 def test_what_asks_for_less_outside_of_a_url_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variables of libpq are for every program here; what the connection comes to is told."""
+    """The variables of libpq are for every program here; the security that the connection gets is reported."""
     monkeypatch.setenv("PGSSLMODE", "disable")
     load({"RELAY_DATABASE_URL": ELSEWHERE}, None)
 

@@ -24,7 +24,7 @@ def test_a_field_that_no_message_has_is_told_of_where_there_is_no_message_too(as
 def test_time_goes_on_by_a_timedelta() -> None:
     """A number could be seconds or hours."""
     clock = Clock(Mock(), running=Mock(), before=Mock(), passed=Mock())
-    with pytest.raises(TypeError, match=r"^Time goes on by a timedelta, not by int: "):
+    with pytest.raises(TypeError, match=r"^Time advances by a timedelta, not by int: "):
         clock.advance(3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"does not go back"):
         clock.advance(timedelta(seconds=-1))
