@@ -1,4 +1,4 @@
-"""`python -m tests.compatibility`: each suite on each pair of versions; goes on where it was cut short.
+"""`python -m tests.compatibility`: each suite on each pair of versions. It continues where it was cut short.
 
 Words choose some of them: `18/4.3 security borders` is two suites on one pair.
 """

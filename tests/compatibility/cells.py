@@ -56,7 +56,7 @@ def commit() -> str:
 
 
 def words(suite: str) -> list[str]:
-    """What pytest is told to play."""
+    """The arguments that select a suite's tests in pytest."""
     return [*SUITES[suite], *(f"--ignore={path}" for path in LEFT_OUT)]
 
 

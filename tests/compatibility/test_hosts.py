@@ -95,7 +95,7 @@ def fail_over(primary: devservers.Postgres, standby: Standby) -> None:
 async def test_a_read_only_host_is_passed_over_until_it_is_promoted(
     relays: Relays, primary: devservers.Postgres, standby: Standby, replicated: str, own_broker: devservers.RabbitMQ, own_topology: Topology
 ) -> None:
-    """The standby stands first in the URL. What is in flight when the primary dies is settled on the standby: nothing lost, none twice."""
+    """The standby is first in the URL. What is in flight when the primary dies is settled on the standby: nothing lost, none twice."""
     inbox = await own_topology.declare()
     both = at(replicated, standby.port, primary.port) + WRITABLE
     relay = await relays.start(database=both, broker=own_broker.url, settings={"RELAY_LOCK_SECONDS": "60"})

@@ -69,6 +69,6 @@ def test_nothing_of_development_is_left(added: Files) -> None:
 
 
 def test_what_the_relay_runs_from_it_cannot_change(added: Files) -> None:
-    """Everything belongs to root, nobody else may write it, and nothing gives rights to who starts it."""
+    """Everything belongs to root, no other user may write it, and no file gives rights to the user who starts it."""
     assert {(0, 0)} == {(entry.uid, entry.gid) for entry in added.values()}
     assert [] == [name for name, entry in added.items() if not entry.issym() and entry.mode & (WRITE | SET_ID)]

@@ -78,7 +78,7 @@ def test_the_image_holds_the_wheel_and_no_source_tree(project: Compose) -> None:
 
 @pytest.mark.ids("A25", "D9")
 def test_a_relay_without_servers_lives_is_not_ready_and_leaves_at_once(lonely_relay: DockerContainer) -> None:
-    """The health check of the image does not blame the relay for its servers; SIGTERM ends it with 0 before the grace is over."""
+    """The image's health check passes although the servers are missing. SIGTERM ends the relay with 0 before the grace period is over."""
     address = f"http://{lonely_relay.get_container_host_ip()}:{lonely_relay.get_exposed_port(8080)}/readyz"
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(address, timeout=10)

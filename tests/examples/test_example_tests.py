@@ -22,7 +22,7 @@ RUNS = {
 
 
 def test_the_tests_of_the_page_pass_as_they_stand(empty_database_url: str, tmp_path: Path) -> None:
-    """Copied from docs/testing.md beside the program that they test."""
+    """They are copied from docs/testing.md next to the program that they test."""
     page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
     (tmp_path / "test_page.py").write_text(page.split("```python\n", 1)[1].split("```", 1)[0], encoding="utf-8")
     (tmp_path / "pay.py").write_bytes((EXAMPLES / "psycopg" / "pay.py").read_bytes())

@@ -1,8 +1,8 @@
 """`python -m tests.mutants.survey`: changes every expression of the core's modules, one at a time, and sees whether any test notices.
 
-mutmut makes the mutants and tries them, in a copy of the code below build/mutation where a run goes on that was cut short. It forks them
-off a process that has imported the code already; so what survives without a reason is tried once more in a process of its own, with the
-tests of today.
+mutmut makes the mutants and tries them in a copy of the code below build/mutation, where an interrupted run continues. It forks them off
+a process that has already imported the code. So a mutant that survives without a reason is tried once more, in a process of its own and
+with the tests of today.
 """
 
 from __future__ import annotations

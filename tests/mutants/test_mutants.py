@@ -48,7 +48,7 @@ def test_a_test_that_says_nothing_without_the_mutation_is_told() -> None:
 
 
 def test_every_mutant_can_be_applied_to_the_code_as_it_is() -> None:
-    """Its text stands in its file exactly once, its name is its own, and its test is there."""
+    """Its text is in its file exactly once, its name is unique, and its test exists."""
     for mutant in MUTANTS:
         text = (ROOT / mutant.file).read_text(encoding="utf-8")
         assert text != mutant.applied(text), mutant.name
@@ -66,7 +66,7 @@ def test_a_mutant_of_a_migration_changes_what_no_later_one_replaces() -> None:
 
 
 def _last_definition(mutant: Mutant) -> str | None:
-    """The last migration that makes the function in which a mutant stands; None if it stands in none."""
+    """The last migration that creates the function that contains a mutant; None if no function contains it."""
     folder = ROOT / "sql"
     text = (ROOT / mutant.file).read_text(encoding="utf-8")
     place = text.find(mutant.before)
@@ -100,6 +100,6 @@ def test_survivors_that_are_explained_stand_on_the_page() -> None:
 
 
 def test_each_surveyed_module_and_test_is_there() -> None:
-    """What was moved is surveyed where it stands now."""
+    """Moved code is surveyed where it is now."""
     for group in catalog()["group"]:
         assert [] == [name for name in group["modules"] + group["tests"] if not (ROOT / name).exists()]

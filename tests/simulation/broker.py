@@ -59,7 +59,7 @@ class FakeBroker:
         self.bound = False
         """Some queue takes whatever routing key."""
         self.harmless = False
-        """Deadly messages end nobody any more."""
+        """Deadly messages no longer kill a relay."""
         self.blocked = False
         self._written_at = 0.0
         self.slow = 0.0
@@ -83,7 +83,7 @@ class FakeBroker:
         return made
 
     def drop(self, url: str) -> None:
-        """Cut a connection: of what is under way the broker reads a part, and nobody hears of it."""
+        """Cut a connection: the broker reads a part of what is under way, and the relay does not hear of it."""
         connection = self.connections.get(url)
         if connection is None or connection.closed:
             return

@@ -29,7 +29,7 @@ FEW_TASKS = 64
 
 
 class Process:
-    """What runs in one process: its tasks, its clock, and whether it stands still."""
+    """What runs in one process: its tasks, its clock, and whether it is stopped."""
 
     def __init__(self) -> None:
         self.context = Context()
@@ -77,7 +77,7 @@ PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class SimulatedLoop(TimelessLoop):
-    """One loop for all processes of a world; callbacks of a process that stands still wait until it goes on."""
+    """One loop for all processes of a world. The callbacks of a stopped process wait until it continues."""
 
     get_debug = staticmethod(bool)
     """False; the standard library asks for every future."""
@@ -142,7 +142,7 @@ class SimulatedLoop(TimelessLoop):
         self._still.append(process)
 
     def resume(self, process: Process) -> None:
-        """Let a process go on with all that has come for it."""
+        """Let a process continue with everything that has come for it."""
         if process.stopped:
             process.stopped = False
             self._still.remove(process)
@@ -208,7 +208,7 @@ class SimulatedLoop(TimelessLoop):
 
 
 class Time:
-    """Stands for the module `time` in the relay's modules."""
+    """Replaces the module `time` in the relay's modules."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
@@ -222,7 +222,7 @@ class Time:
 
 
 class Uuids:
-    """Stands for the module `uuid`."""
+    """Replaces the module `uuid`."""
 
     def __init__(self, chance: Random) -> None:
         self._chance = chance
@@ -234,7 +234,7 @@ class Uuids:
 
 @contextmanager
 def standing_in(clock: Time, chance: Random, others: Mapping[str, object]) -> Iterator[None]:
-    """Let every module of the relay take time and chance from the simulation, and what else is named from where it is told."""
+    """Let every module of the relay take time and chance from the simulation, and the other named objects from their substitutes."""
     instead = {"time": (time, clock), "random": (random, chance), "uuid": (uuid, Uuids(chance))}
     patches: list[Any] = [mock.patch(name, by) for name, by in others.items()]
     for name, module in sorted(sys.modules.items()):

@@ -35,7 +35,7 @@ class Watch(Protocol):
         """Others can see a new message."""
 
     def locked(self, row: Row, relay: int) -> None:
-        """It is about to get a lock: it still stands as it was."""
+        """It is about to get a lock, and is still unchanged."""
 
     def fenced(self, row: Row, token: object) -> None:
         """A write under a lock token is about to change it."""
@@ -53,7 +53,7 @@ class Database:
     Args:
         moment: seconds that no clock counts but the loop's.
         watch: hears of every change.
-        salt: what lanes are computed from beside their keys, as by an encoding that no relay knows.
+        salt: what lanes are computed from in addition to their keys, as by an encoding that no relay knows.
 
     """
 
@@ -80,7 +80,7 @@ class Database:
         self.by_key: dict[str, list[At]] = {}
         self.locks: dict[At, Row] = {}
         self.waits: list[tuple[float, At]] = []
-        """Those that were ever told to wait, locked or not, by the end of their wait."""
+        """Those that ever had to wait, locked or not, by the end of their wait."""
         self.archive: dict[str, Archived] = {}
         self.relays: dict[int, RelayRow] = {}
         self.lanes = [Lane(number) for number in range(LANES)]
@@ -226,7 +226,7 @@ class Database:
         return self.rows[keyed[0]] if keyed else None
 
     def is_head(self, row: Row) -> bool:
-        """Nothing of its key stands before it; of a message without a key there is nothing to ask."""
+        """Nothing of its key is before it. A message without a key is always a head."""
         return row.key is None or self.by_key[row.key][0] == row.at
 
     def locked(self) -> list[Row]:
@@ -240,7 +240,7 @@ class Database:
 
 
 def _remove(order: list[Any], item: object) -> None:
-    """Take one out of what stands in order."""
+    """Take one item out of a sorted list."""
     del order[bisect_left(order, item)]
 
 

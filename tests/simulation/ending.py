@@ -23,7 +23,7 @@ KINDS = 3
 
 
 def calm_down(world: World) -> None:
-    """The faults stop: servers and relays come back, operators let go but for limits. What is missing stays missing."""
+    """The faults stop: servers and relays come back, and operators end their pauses but not their limits. What is missing stays missing."""
     while world.writers:
         world.commit(0)
     world.set_clock(world.latest)
@@ -60,7 +60,7 @@ def finish(world: World) -> None:
     promised = world.lock_seconds + PROMISED
     _let_go_by_limits(world, promised)
     begun = world.database.now()
-    # What stood behind a bad head may have had to wait for that to die.
+    # What was behind a bad head may have had to wait until that head died.
     behind = {row.id for row in world.database.rows.values() if _may_wait(world, row, begun)}
     late = [row for row in _left(world, begun, promised) if row.id not in behind]
     _expect_none("Not out within the promised time", late)
@@ -88,7 +88,7 @@ def _let_go_by_limits(world: World, promised: float) -> None:
 
 
 def _behind_other_limits(world: World, row: Row) -> bool:
-    """Before it under its key stands what has to wait for another exchange's limit."""
+    """An earlier message of its key has to wait for another exchange's limit."""
     before = [world.database.rows[at] for at in world.database.by_key.get(row.key or "", ()) if at < row.at]
     return any(one.exchange != row.exchange and one.exchange in world.database.limited for one in before)
 
@@ -115,7 +115,7 @@ def _resume_keys(world: World) -> None:
 
 
 def _may_wait(world: World, row: Row, begun: float) -> bool:
-    """It has a reason of its own, or stands behind one that has, or committed late and waits for one that has overtaken it."""
+    """It has a reason to wait, is behind a message that has one, or committed late and waits for one that overtook it."""
     if row.key is None or _has_reason(world, row, begun):
         return _has_reason(world, row, begun)
     others = map(world.database.rows.__getitem__, world.database.by_key[row.key])

@@ -28,9 +28,9 @@ class Hearing:
         self.holder: FakeEar | None = None
         self.held_since = 0.0
         self.loss = 0.0
-        """Share of notifications that reach nobody."""
+        """Share of notifications that are lost."""
         self.lost_at = 0.0
-        """When one last reached somebody not."""
+        """When one was last lost."""
         self._away = 0
         """Sessions that were lost and are not back."""
         self._sharers: dict[Transaction, None] = {}
@@ -78,7 +78,7 @@ class Hearing:
             self._away += 1
 
     def deafen(self, which: int) -> None:
-        """A session that goes on and hears nothing any more, as behind a pool or a dead network."""
+        """A session continues but hears nothing any more, as behind a pool or a dead network."""
         for listener in self._one(which):
             listener.deaf = True
 

@@ -98,7 +98,7 @@ class Ledger:
             raise BrokenError(f"{row.id} was archived as a success, and the broker never acknowledged it.")
 
     def written(self, id_: str, process: Process | None, at: float) -> None:
-        """Nothing is written whose lock has been taken off, but by a process whose clock stood still meanwhile."""
+        """Once a message's lock was taken off, only a process whose clock was stopped meanwhile may still write it."""
         row = self._rows.get(id_)
         if row is None or process is None or process.ahead < 0 or not 0 < row.free_at < at:
             return
@@ -143,7 +143,7 @@ class Ledger:
                 raise BrokenError(f"{id_} was rolled back and is there.")
 
     def _earlier(self, row: Row) -> Row | None:
-        """A message of the same key that stands before it and was there no later."""
+        """A message of the same key that is before it and was there no later."""
         if row.key is None:
             return None
         for at in self.database.by_key.get(row.key, ()):

@@ -22,7 +22,7 @@ FOUND = ROUND + POLL + WAY
 """Seconds in which whatever can be claimed is claimed, in a short queue: a round of the scrub and a poll. For what came to stand before
 others a round begins every `WHOLE` seconds."""
 PAGE_TIME = 0.04
-"""Seconds that each page of the queue adds: a round takes a part of the time only, and may begin anew in the middle."""
+"""Seconds that each page of the queue adds. A round takes only a part of that time, and may begin again in the middle."""
 FREED = 5.0 + WAY
 """Seconds after its lock is over in which a message is free again: the five that are promised for a machine that has time, and what other
 statements on the control connection take."""
@@ -139,7 +139,7 @@ class Liveness:
             yield row, Stay("needed another owner of its lane", (row.lane, lane.owner, lane.epoch), TAKEN)
 
     def _locked(self, row: Row, walk: float) -> Iterator[tuple[Row, Stay]]:
-        """A lock that is over, or that nobody will ever take off: what its holder has never heard of it does not renew."""
+        """A lock that is over, or that no holder will ever take off. A holder does not renew a lock of which it has never heard."""
         holders = {relay.id: relay.client.unheard for relay in self._relays()}
         if is_over(self._database, row):
             yield row, Stay("could be freed", row.lock_token, FREED + walk)

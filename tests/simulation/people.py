@@ -96,7 +96,7 @@ class People:
             self.hearing.ended(writer, committed=False)
 
     def roll_back_to_savepoint(self, which: int) -> None:
-        """One of the writers takes its last messages back, and goes on."""
+        """One of the writers takes its last messages back and continues."""
         if self.writers:
             writer = self.writers[which % len(self.writers)]
             self._undo(writer, self.chance.randrange(len(writer.rows) + 1))
@@ -142,7 +142,7 @@ class People:
         self.server.open_for(tx, seconds)
 
     def restore(self, messages: int, *, higher: bool) -> None:
-        """Messages of another cluster come back with the ids that they had there, some of them locked or told to wait."""
+        """Messages of another cluster come back with the ids that they had there. Some are locked, and some have to wait."""
         first, now = self.database.xmax + FAR if higher else LOWER, self.database.now()
         for place in range(messages):
             row = self._message(self.chance.choice(GOOD), self.chance.choice((None, *KEYS)))

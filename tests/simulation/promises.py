@@ -45,7 +45,7 @@ class Promises:
             self._check_heard(self.hearing, self._database.moment() - HEARD)
 
     def _check_good(self, patience: float) -> None:
-        """P5: a bad message keeps nobody but those that stand behind it under its key."""
+        """P5: a bad message holds up only the messages behind it under its key."""
         database = self._database
         now, clock = database.moment(), database.now() - database.moment()
         for row in database.rows.values():
@@ -56,9 +56,9 @@ class Promises:
                 raise BrokenError(f"{row} is still there, {now - max(row.since, due):.1f} s after it could have gone.")
 
     def _check_heard(self, hearing: Hearing, before: float) -> None:
-        """While a relay holds the gate, what was committed before and since is claimed at once, but where a notification was lost.
+        """While a relay holds the gate, what was committed before and since is claimed at once, unless a notification was lost.
 
-        Of what was committed before nobody was told: ordered messages wait until the owner of their lane looks by itself.
+        No notification reported what was committed before: ordered messages wait until the owner of their lane looks by itself.
         """
         held, lost = hearing.held_since, hearing.lost_at
         for row in self._database.rows.values() if held < before else ():

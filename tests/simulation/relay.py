@@ -41,7 +41,7 @@ SETTINGS = Unset(name="relay", http_port=None, window=40, batch_size=10, drain_s
 
 
 class Silence:
-    """Stands for `relay.observability.logs.LogSink`."""
+    """Replaces `relay.observability.logs.LogSink`."""
 
     def __call__(self, event: events.Event) -> None:
         """Write nothing; what the relay itself takes for a bug of its own breaks the run."""
@@ -50,7 +50,7 @@ class Silence:
 
 
 class Uncounted:
-    """Stands for `relay.observability.metrics.Metrics`, which nobody reads here."""
+    """Replaces `relay.observability.metrics.Metrics`, which no test reads here."""
 
     def __init__(self, *_peers: str) -> None:
         self.sink = self.present = self.watch = self.queue = lambda *_, **__: None
@@ -70,7 +70,7 @@ STAND_INS: dict[str, object] = {
 
 
 class App:
-    """The relay, with what stands at its borders taken from the world; no signals, no HTTP, and nothing is abandoned."""
+    """The relay, with its adapters taken from the world. It has no signals and no HTTP, and nothing is abandoned."""
 
     def __init__(self, name: str, url: str, sessions: list[FakeSession], clock: Time) -> None:
         settings = SETTINGS.model_copy(update={"name": name, "amqp_url": SecretStr(url)})
@@ -158,5 +158,5 @@ class SimulatedRelay:
 
     @property
     def longest_stop(self) -> float:
-        """Seconds after which a relay that was told to stop has left, whatever happens."""
+        """Seconds after which a relay that was asked to stop has left, whatever happens."""
         return DRAIN + GRACE

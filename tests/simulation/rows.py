@@ -32,9 +32,9 @@ class Row:
     attempts: int = 0
     last_error: str | None = None
     tx: Transaction | None = None
-    """Whose change is not committed yet; for others the row stands as it is, and is locked."""
+    """The transaction whose change is not committed yet. Others see the row unchanged, and locked."""
     visible: float = 0
-    """When others could see it first, in commits; never as long as it is not certain that every relay sees it where it stands."""
+    """When others could first see it, in commits: never until it is certain that every relay sees it at its place."""
     low: bool = False
     """It came to stand before what relays had looked at, or its wait had been over for long when it was committed: only whole rounds of the
     scrub find it."""
@@ -43,7 +43,7 @@ class Row:
     locked_at: float = 0.0
     """The moment when it was locked or its lock renewed."""
     held_until: float = 0.0
-    """The moment when somebody beside the relays lets it go, or has done so."""
+    """The moment when a transaction of no relay unlocks it, or has unlocked it."""
     kept: bool = False
     """A trigger refuses its UPDATE."""
     free_at: float = 0.0
@@ -55,7 +55,7 @@ class Row:
 
     @property
     def ready(self) -> bool:
-        """Neither locked nor ever told to wait."""
+        """It is not locked and has never had to wait."""
         return self.lock_expires_at is None and self.available_at is None
 
     def is_due(self, now: float) -> bool:

@@ -141,7 +141,7 @@ def look(database: Database, tx: Transaction, values: Values) -> Found:
 
 
 def _some(found: Iterable[bool], walk: int) -> bool:
-    """One is there, or nobody knows after so many."""
+    """One is there, or so many were looked at that there may be one."""
     looked = list(islice(found, walk))
     return any(looked) or len(looked) == walk
 

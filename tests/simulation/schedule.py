@@ -18,7 +18,7 @@ Act = Callable[[World, Random], object]
 STEP = 0.05
 """Mean seconds of simulated time between two steps."""
 POLLED = 1.5
-"""Seconds in which a message goes out that nobody has told of: the poll interval, and what its way takes."""
+"""Seconds in which a message without a notification goes out: the poll interval, and the time on its way."""
 OVERTAKEN = 2.0
 """Seconds in which a message overtakes a flood where the broker takes nearly half a second for each."""
 SETTLED = 12.0
@@ -82,7 +82,7 @@ def _lose_claim(world: World, chance: Random) -> None:
 
 
 def _sleep(world: World, chance: Random) -> None:
-    """A relay stands still with messages that it has claimed and not written, until others have them."""
+    """A relay is frozen with messages that it has claimed and not written, until other relays have claimed them."""
     world.flood(chance.choice(GOOD), 40)
     world.step(chance.uniform(0.0, 0.03))
     world.broker.block(True)

@@ -82,7 +82,7 @@ class Client:
         """Hears of a statement that did not get through as it should."""
 
     def forget(self, name: str, values: Values) -> None:
-        """Nobody hears the answer to a statement that is carried out, or may be."""
+        """Lose the answer to a statement that is carried out, or may be."""
         if name in CLAIMS:
             self.unheard[values["token"]] = None
 
@@ -194,14 +194,14 @@ class Server:
 
 
 def _nobody(loop: asyncio.AbstractEventLoop) -> asyncio.Future[Found]:
-    """An answer that nobody hears."""
+    """An answer that no client waits for."""
     answer: asyncio.Future[Found] = loop.create_future()
     answer.cancel()
     return answer
 
 
 class FakeSession:
-    """Stands for `relay.postgres.session.Session`: one connection, statements take turns."""
+    """Replaces `relay.postgres.session.Session`: one connection, on which statements take turns."""
 
     def __init__(self, server: Server, client: Client) -> None:
         self._server = server
@@ -214,7 +214,7 @@ class FakeSession:
         """Run one statement; there is one server for ever.
 
         Raises:
-            StoreError: it did not get through, or nobody knows.
+            StoreError: it did not get through, or its outcome is unknown.
         """
         del by_position
         async with self._turn:

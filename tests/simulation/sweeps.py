@@ -1,4 +1,4 @@
-"""What frees and moves messages beside a relay's claims, by the tables in memory: `sql/0007`, `sql/0025` and `sql/0034`."""
+"""Statements that free and move messages alongside a relay's claims, by the tables in memory: `sql/0007`, `sql/0025` and `sql/0034`."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_suspect_that_is_through_lets_the_next_one_go_although_one_is_kept() -
 
 
 def test_a_relay_that_stumbles_over_the_simulation_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection in memory lacked what a real one had got: the relay tried again for ever, and only what was left over told of it."""
+    """A connection in memory lacked a new attribute of a real one. The relay tried again for ever, and only leftover messages showed it."""
     monkeypatch.delattr(Connection, "risk")
     with World(1).running() as world:
         world.start()
@@ -94,7 +94,7 @@ def test_a_message_that_is_due_and_cannot_be_claimed_is_not_looked_for_without_a
 
 
 def test_the_clock_of_a_relay_that_stood_still_does_not_go_back() -> None:
-    """It lagged behind by more than the relay had stood still, so that everything it does every so often came too late."""
+    """It lagged by more than the time for which the relay was frozen, so that its periodic work came too late."""
     with World(1).running() as world:
         world.start()
         world.step(10.0)

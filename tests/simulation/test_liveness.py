@@ -155,7 +155,7 @@ def test_what_came_due_while_its_exchange_was_paused_stays_without_the_scrub(saf
 
 
 def test_the_end_of_a_run_names_what_no_relay_will_find() -> None:
-    """By the rules of `relay check`: here nobody gives a position of this cluster to what a dump brought."""
+    """By the rules of `relay check`: here the messages that a dump brought get no position of this cluster."""
     with _world("one") as world, mock.patch.object(People, "renumber"):
         world.restore(5, higher=True)
         with pytest.raises(BrokenError, match=r"is lost: its transaction id .* is of another cluster"):

@@ -143,7 +143,7 @@ class Worlds(RuleBasedStateMachine):
 
     @rule(which=WHICH, lag=st.booleans())
     def thaw(self, which: int, lag: bool) -> None:
-        """A relay goes on."""
+        """A frozen relay continues."""
         self.world.thaw(which, lag)
 
     @rule(which=WHICH, group=st.sampled_from(sorted(GROUPS)), kind=st.sampled_from(FATES), seconds=SECONDS)

@@ -22,7 +22,7 @@ DIGEST = "from tests.simulation.schedule import run; print(run(5, 300).digest)"
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_promises_hold_whatever_happens(seed: int) -> None:
-    """Nothing is lost, nothing comes of a rollback, twice only after a fault, in order per key, and all is out in time in the end."""
+    """Nothing is lost or comes of a rollback, and only a fault makes duplicates. Each key keeps its order, and all is out in time."""
     try:
         report = run(seed, STEPS)
     except AssertionError as error:

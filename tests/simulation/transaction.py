@@ -35,7 +35,7 @@ class Transaction:
         self.rows.append(row)
 
     def free(self, row: Row) -> bool:
-        """Nobody else has it locked."""
+        """No other transaction has it locked."""
         return row.tx is None or row.tx is self
 
     def hold(self, row: Row) -> None:
@@ -79,7 +79,7 @@ class Transaction:
         self.rollback()
 
     def rollback(self) -> None:
-        """Let nobody see it."""
+        """Undo it: no other transaction sees its changes."""
         self.done = True
         self._database.running.pop(self.xid, None)
         for row in self._held:

@@ -14,7 +14,7 @@ MOMENT = 0.3
 
 
 def live_on(world: World, chance: Random, seconds: float) -> None:
-    """Time passes, in which applications go on."""
+    """Time passes while applications continue to insert."""
     until = world.loop.now + seconds
     while world.loop.now < until:
         world.insert(chance.choice(GOOD), chance.choice((None, *KEYS)), wait=chance.choice((0.0, 0.0, 1.0)))

@@ -131,7 +131,7 @@ class World(People):
                 relay.stopped_at = self.loop.now
 
     def thaw(self, which: int, lag: bool = False) -> None:
-        """SIGCONT; with lag as after the sleep of a whole machine, in which its clock stood still."""
+        """SIGCONT. With `lag` it is as after the sleep of a whole machine, whose clock was stopped meanwhile."""
         for relay in self.one(which):
             if relay.process.stopped:
                 self.trouble(relay)
@@ -203,7 +203,7 @@ class World(People):
         self._failure = self._failure or context.get("exception") or BrokenError(context["message"])
 
     def _excused(self, row: Row) -> bool:
-        """Its relay is gone or stands still, was in trouble lately, or has never heard of this very lock, or somebody held the message."""
+        """Its relay is gone, is stopped, was in trouble lately or has never heard of this lock, or an application held the message."""
         if self.loop.now - row.held_until < self.lock_seconds + TROUBLE:
             return True
         for relay in self.living:
@@ -246,7 +246,7 @@ class World(People):
             raise BrokenError(f"{relay.name} left {known} locked although the broker confirms at once.")
 
     def _drained(self, relay: SimulatedRelay) -> bool:
-        """It was told once to stop, by SIGTERM, and from then on nothing kept the broker from confirming."""
+        """It got SIGTERM once, and from then on nothing kept the broker from confirming."""
         return relay.stops == 1 and self._rough_at < (relay.stopping_at or 0.0) and not self._rough
 
     @property

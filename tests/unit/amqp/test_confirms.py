@@ -23,7 +23,7 @@ def book_of(*slots: str) -> ConfirmTracker[str]:
 
 
 def test_tags_count_from_one_and_go_on() -> None:
-    """The first tag of a channel is 1, the next batch goes on where the last one ended."""
+    """The first tag of a channel is 1, and the next batch continues where the last one ended."""
     book: ConfirmTracker[str] = ConfirmTracker(str)
     assert book.open(["a", "b"]) == 1
     assert book.open(["c"]) == 3
@@ -46,7 +46,7 @@ def test_a_multiple_ack_resolves_what_is_still_open_up_to_its_tag() -> None:
 
 
 def test_tag_zero_with_multiple_means_all() -> None:
-    """AMQP 0-9-1: delivery tag 0 with `multiple` stands for all that is outstanding."""
+    """AMQP 0-9-1: delivery tag 0 with `multiple` means everything that is outstanding."""
     assert book_of("a", "b").ack(0, multiple=True) == Acked(["a", "b"], [])
 
 
@@ -175,7 +175,7 @@ class Model:
         return first
 
     def take(self, tag: int, *, multiple: bool) -> list[str]:
-        """Remove what a tag stands for."""
+        """Remove what a tag covers."""
         if tag > self.last:
             raise BrokerError
         wanted = [number for number in sorted(self.tags) if (number <= tag or tag == 0 if multiple else number == tag)]

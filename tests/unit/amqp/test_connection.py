@@ -27,7 +27,7 @@ def waiting(reader: asyncio.StreamReader) -> bytes:
 
 
 async def test_aiormq_is_told_that_the_broker_lives() -> None:
-    """It counts frames to notice a dead peer, and does not see confirms: a heartbeat a second stands for them."""
+    """It counts frames to notice a dead peer, and does not see confirms. One heartbeat a second replaces them."""
     between, reader = tap()
     for tag in range(1, 100):
         between.data_received(marshal(commands.Basic.Ack(tag), 1))
@@ -59,7 +59,7 @@ async def test_what_breaks_the_protocol_ends_the_connection(data: bytes, words: 
 
 @pytest.mark.parametrize(("code", "blame"), [(320, False), (501, True), (504, True), (530, False), (540, True), (541, True)])
 async def test_a_close_that_a_frame_brought_about_is_told_from_others(code: int, blame: bool) -> None:
-    """Protocol errors blame what was in flight; an operator's close does not."""
+    """A protocol error puts what was in flight at fault; an operator's close does not."""
     between, _ = tap()
     between.data_received(marshal(commands.Connection.Close(code, "WORDS", 0, 0), 0))
     assert await between.ended == ConnectionLost(f"The broker closed the connection ({code} WORDS).", blame)

@@ -101,7 +101,7 @@ async def test_a_pause_cancels_and_goes_on_where_it_was(rig: Rig) -> None:
 
 
 async def test_a_connection_that_comes_up_during_a_pause_takes_nothing() -> None:
-    """It is consumed and cancelled in one breath, so that a queue that is missing is told of all the same."""
+    """The queue is consumed and cancelled at once, so that a missing queue is reported all the same."""
     rig = Rig("a", paused=True)
     await settle()
     assert ["open", "qos", "consume", "cancel"] == [name for name, _, _ in rig.socket.flush()]
@@ -127,7 +127,7 @@ async def test_a_pause_while_the_broker_cancels_writes_nothing_behind_the_close(
 
 @pytest.mark.parametrize("note", [0, 29_000])
 async def test_more_bytes_than_may_be_here_go_back_and_fewer_come(rig: Rig, note: int) -> None:
-    """What nobody has taken is given back with its channel, which is opened anew at once; the other queue goes on."""
+    """Deliveries that were not taken are returned with their channel, which is opened again at once. The other queue continues."""
     rig.deliver(2, 1)
     rig.deliver(1, 1, size=25_000)
     taken = await take(rig)

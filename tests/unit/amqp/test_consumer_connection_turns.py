@@ -89,7 +89,7 @@ async def test_a_connection_that_is_lost_at_a_turns_end_is_forgotten_like_any_ot
 
 
 async def test_every_queue_has_its_turn_again(rig: Rig) -> None:
-    """In a fixed order, and each is told of once."""
+    """The order is fixed, and each queue is reported once."""
     for _ in range(4):
         await asks_to_leave(rig)
         rig.socket.handlers[1].replied(incoming.CANCEL_OK)

@@ -138,7 +138,7 @@ def test_the_only_message_between_two_marks_is_blamed_at_once(bench: Bench) -> N
 
 
 def test_a_channel_that_dies_of_nothing_that_was_sent_blames_nobody(bench: Bench) -> None:
-    """Every mark was answered: a lone message that was accepted is not guilty, and goes again."""
+    """Every mark was answered: a lone message that was accepted is not at fault, and goes again."""
     bench.prove()
     job = bench.send("x")
     bench.pipe.handlers[1].replied(frames.QOS_OK)
@@ -148,7 +148,7 @@ def test_a_channel_that_dies_of_nothing_that_was_sent_blames_nobody(bench: Bench
 
 
 def test_bursts_double_until_the_exchange_is_proven_again(bench: Bench) -> None:
-    """What is written behind a guilty message is written in vain, so a storm of them must not cost a full batch each."""
+    """What is written behind a message at fault is written in vain, so a series of them must not cost a full batch each."""
     bench.prove()
     job = bench.send(*["x"] * 2)
     later = bench.send(*["x"] * 3000)
@@ -181,7 +181,7 @@ def test_no_more_is_written_than_the_broker_takes_without_stopping(bench: Bench)
 
 
 def test_a_confirm_of_everything_makes_nothing_turn_in_circles(bench: Bench) -> None:
-    """Delivery tag 0 stands for all; how far the broker has looked is what the marks say then."""
+    """Delivery tag 0 means all of them; the marks then say how far the broker has looked."""
     bench.prove()
     job = bench.send(*["x"] * 2)
     bench.send(*["x"] * 500)

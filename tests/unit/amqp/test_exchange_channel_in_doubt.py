@@ -49,7 +49,7 @@ def test_suspects_are_unknown_where_it_is_their_exchange_that_is_guilty(bench: B
 
 
 def test_what_was_accepted_once_stays_unknown_however_many_channels_die_of_it(bench: Bench, refusal: ReturnReason) -> None:
-    """Also where most of it stands behind the next mark when it goes again."""
+    """It does so even where most of it is behind the next mark when it goes again."""
     job = bench.send(*["x"] * 40)
     for _ in range(3):
         bench.pipe.handlers[1].replied(frames.QOS_OK)

@@ -1,4 +1,4 @@
-"""What a channel makes of a return, of a message's own end and of its lock's, with a scripted broker on the other side of a pipe."""
+"""How a channel handles a return, and the end of a message or of its lock. A scripted broker is on the other side of a pipe."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_route_finds_again_what_was_said_of_it(memory: ExchangeMemory) -> None
 
 
 def test_an_exchange_is_proven_by_any_of_its_routes(memory: ExchangeMemory) -> None:
-    """One that nobody has used is not."""
+    """An exchange that was never used is not."""
     memory.standing_of(("x", Way.SHARED))
     memory.standing_of(("x", Way.APART)).proven = True
     memory.standing_of(("y", Way.SHARED))

@@ -54,7 +54,7 @@ def test_names_of_its_own_and_no_names_go_out_after_a_refusal(bench: Bench) -> N
 
 @pytest.mark.parametrize(("options", "reason"), [(FOREIGN, ANOTHER), (OWN, NOT_IMPERSONATOR)], ids=["another-refusal", "its-own-name"])
 def test_no_other_refusal_teaches_that(bench: Bench, options: str, reason: ReturnReason) -> None:
-    """Neither another one of the same code, nor these words about a message that names nobody else."""
+    """Neither another refusal of the same code does, nor these words about a message that names no other user."""
     bench.submit(batch([claim("x", options=options)]))
     bench.pipe.handlers[1].closed(reason)
     publishes(bench)

@@ -92,7 +92,7 @@ async def test_the_work_of_a_check_does_not_grow_with_the_exchanges_of_its_batch
 
 
 async def test_checks_that_break_give_their_messages_back(checked: Checked) -> None:
-    """They were not written, nobody waits for them, and the error is not hidden."""
+    """They were not written, nothing waits for them, and the error is not hidden."""
     found: list[Portion] = []
 
     async def publish() -> None:

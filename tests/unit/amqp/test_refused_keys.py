@@ -166,7 +166,7 @@ def test_another_exchange_is_as_before(bench: Bench) -> None:
 
 
 def test_all_is_as_before_when_nothing_was_refused_for_a_while(bench: Bench) -> None:
-    """Nobody has to tell the relay that permissions were granted."""
+    """The relay notices by itself that permissions were granted."""
     bench.ahead += REMEMBERED
     submit(bench, "a", "b", "no")
     [(channel, _)] = written(bench)

@@ -1,4 +1,4 @@
-"""The broker's sentences are told apart by its own words, whatever names they quote."""
+"""The broker's sentences are distinguished by its own words, whatever names they quote."""
 
 from __future__ import annotations
 

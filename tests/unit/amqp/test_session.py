@@ -79,7 +79,7 @@ def test_a_channel_with_something_in_flight_is_never_closed() -> None:
 
 
 def test_exchanges_wait_for_a_number_where_the_broker_allows_few_channels() -> None:
-    """`channel_max` is the broker's; whoever gets none waits until another is idle and closed."""
+    """`channel_max` is the broker's. An exchange that gets no channel waits until another's is idle and closed."""
     bench = Bench(channel_max=1)
     first, second = bench.send("x"), bench.send("y", "y")
     assert bench.pipe.methods() == [*opened(1), *published(1)]
@@ -182,7 +182,7 @@ def test_one_exchange_without_an_answer_keeps_none_where_the_broker_grants_few_c
 
 
 def test_no_more_exchanges_than_twice_as_many_are_without_an_answer() -> None:
-    """Each of them keeps a process of the broker busy; the others are looked at again each second, and told of as silent meanwhile."""
+    """Each of them keeps a process of the broker busy. The others are looked at again each second, and reported as silent meanwhile."""
     bench = Bench(channel_max=300)
     bench.send(*(f"endless {number}" for number in range(4 * MAX_PROBES)))
     for _ in range(4):
@@ -260,7 +260,7 @@ def calls_of_an_answer(waiting: int) -> int:
 
 
 def test_an_exchange_without_a_message_is_forgotten_in_time(bench: Bench) -> None:
-    """A name that nobody has used for as long as a backoff can be counts no more among those that share the channels."""
+    """A name that was unused for the longest backoff no longer counts among those that share the channels."""
     bench.send("gone", "other")
     bench.ahead = FORGET_AFTER - 1
     bench.send("other", seconds=1000)

@@ -1,4 +1,4 @@
-"""Messages over which a connection may have ended go when nothing else is on its way, and nothing goes beside them."""
+"""Messages that may have ended a connection go when nothing else is on its way, and nothing goes alongside them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_nothing_is_written_beside_a_blamed_message(bench: Bench) -> None:
 
 
 def test_who_was_blamed_once_goes_in_small_groups_and_who_was_twice_goes_by_itself(bench: Bench) -> None:
-    """Most were only beside the one to blame."""
+    """Most were only next to the message at fault."""
     blamed(bench, 20)
     assert [*opened(3), *published(16, 3)] == bench.pipe.methods()
     seen(bench, 3)
@@ -89,7 +89,7 @@ def test_others_write_for_as_long_as_they_were_kept_from_it(bench: Bench) -> Non
 
 
 def test_a_broker_that_looks_at_nothing_keeps_neither_for_long(bench: Bench) -> None:
-    """A blamed message goes although another is on its way, and others go beside it, although nothing else happens."""
+    """A suspect goes although another message is on its way, and others go alongside it, although nothing else happens."""
     bench.send("y")
     blamed(bench)
     bench.pipe.methods()
@@ -138,7 +138,7 @@ def test_a_blamed_message_without_a_channel_keeps_nobody() -> None:
 
 
 def test_what_the_broker_has_looked_at_is_not_suspected(bench: Bench) -> None:
-    """Where the connection ends: the answer to the mark behind it says that it is not to blame."""
+    """When the connection ends, the answer to the mark behind a message shows that the message is not at fault."""
     first, second = bench.send(*["x"] * 17), bench.send("y")
     seen(bench, 1)
 

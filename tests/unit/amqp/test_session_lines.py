@@ -12,7 +12,7 @@ GUILTY = ReturnReason(406, "PRECONDITION_FAILED - user_id")
 
 
 def test_an_exchange_that_waits_gets_a_number_when_the_broker_counts_it_no_more() -> None:
-    """The broker still counts a channel for a moment after it has closed it; nobody else may be there then to write."""
+    """The broker still counts a channel for a moment after closing it. No other exchange may be writing by then."""
     bench = Bench(channel_max=1, counts_late=True)
     bench.prove()
     bench.send("y")
@@ -25,7 +25,7 @@ def test_an_exchange_that_waits_gets_a_number_when_the_broker_counts_it_no_more(
 
 
 def test_an_exchange_with_nothing_left_to_write_waits_for_no_number() -> None:
-    """Whoever has the channel would leave it for nothing."""
+    """The exchange that has the channel would give it up for nothing."""
     bench = Bench(channel_max=1)
     bench.prove()
     bench.send("x")

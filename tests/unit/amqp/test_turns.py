@@ -1,4 +1,4 @@
-"""Work that takes long is done in turns, between which the rest of the process goes on."""
+"""Long work is done in turns, between which the rest of the process continues."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_answer_between_two_turns_writes_nothing(bench: SlowBench) -> None:
 
 
 def test_a_missing_exchange_refuses_at_once_what_its_turn_does_not_look_at(bench: SlowBench) -> None:
-    """What can never be sent is told so at its next attempt."""
+    """A message that can never be sent is reported as such at its next attempt."""
     bench.slow = False
     job = bench.send("missing")
     bench.pipe.handlers[2].closed(ReturnReason(404, "NOT_FOUND - no exchange 'missing' in vhost '/'"))

@@ -19,7 +19,7 @@ class Transaction:
 
 
 class ModelQueue:
-    """What claims see: rows of committed transactions that nobody has claimed."""
+    """What claims see: rows of committed transactions that are not claimed."""
 
     def __init__(self) -> None:
         self._next_xid = 100
@@ -46,7 +46,7 @@ class ModelQueue:
         self.committed |= dict(self.running.pop(xid).rows)
 
     def rollback(self, xid: int) -> None:
-        """Let nobody see the rows."""
+        """Drop the rows before any claim sees them."""
         del self.running[xid]
 
     @property

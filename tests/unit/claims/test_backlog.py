@@ -1,4 +1,4 @@
-"""What scans have found and nobody has claimed: each exchange in its turn, within its limit, and not more than fits in memory."""
+"""What scans have found and no claim has taken: each exchange in its turn, within its limit, and not more than fits in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.fakes.adapters import Clock, a_batch, a_claim, a_finding
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands."""
+    """A clock that moves only when a test moves it."""
     return Clock()
 
 
@@ -66,7 +66,7 @@ def test_exchanges_take_turns(clock: Clock) -> None:
 
 
 def test_a_limit_lets_so_many_go(clock: Clock) -> None:
-    """The others wait, and keep nobody else waiting."""
+    """The others wait, and hold up no other exchange."""
     backlog = backlog_of(clock, a=2)
     put(backlog, "a", 1, 2, 3)
     put(backlog, "b", 5, 6)
@@ -81,7 +81,7 @@ def test_a_limit_lets_so_many_go(clock: Clock) -> None:
 
 
 def test_what_is_held_waits(clock: Clock) -> None:
-    """And is forgotten when the hold begins: a scan finds it again when it is let go."""
+    """It is forgotten when the hold begins, and a scan finds it again when the hold ends."""
     backlog = backlog_of(clock)
     put(backlog, "a", 1)
     put(backlog, "b", 2)
@@ -137,7 +137,7 @@ def test_only_what_is_wanted_is_chosen(clock: Clock) -> None:
 
 
 def test_names_that_nobody_knows_take_no_more_room_than_there_is_for_them(clock: Clock) -> None:
-    """Whoever inserts chooses them; a known exchange finds its place all the same."""
+    """Any login that inserts chooses the names; a known exchange finds its place all the same."""
     backlog = backlog_of(clock)
     for number in range(MAX_EXCHANGES + 100):
         put(backlog, f"x{number}", number)

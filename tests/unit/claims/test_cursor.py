@@ -128,7 +128,7 @@ class Relays(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_out_of_reach(self) -> None:
-        """What is not claimed yet, or may still be written, stands above its stream's head or is of a late transaction."""
+        """What is not claimed yet, or may still be written, is above its stream's head or of a late transaction."""
         left = {at: exchange for at, exchange in self.queue.committed.items() if at not in self.queue.claimed}
         for streams in self.relays:
             assert all(_reaches(streams._branches[exchange], at) for at, exchange in left.items())
@@ -265,7 +265,7 @@ def test_a_late_transaction_goes_on_from_where_a_limit_cut_it() -> None:
 
 
 def test_a_claim_that_ended_in_a_late_transaction_leaves_the_head_where_it_is() -> None:
-    """What stands above it was not looked at."""
+    """What is above it was not looked at."""
     cursor = Cursor(Position(50, 1), {12: 0})
 
     advance(cursor, Snapshot(60, frozenset({55})), Position(12, 9))

@@ -18,13 +18,13 @@ WINDOW = 320
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands."""
+    """A clock that moves only when a test moves it."""
     return Clock()
 
 
 @pytest.fixture
 def in_flight() -> Counter[str]:
-    """Messages in hand by exchange."""
+    """Messages in flight by exchange."""
     return Counter()
 
 
@@ -55,7 +55,7 @@ def test_a_flood_that_is_alone_takes_what_there_is(share: FloodControl, in_fligh
 
 
 def test_beside_others_floods_together_take_a_part_of_the_window(share: FloodControl, in_flight: Counter[str]) -> None:
-    """In small claims, and only while less than their part is in hand."""
+    """They do so in small claims, and only while less than their part is in flight."""
     share.took(of(a=5, b=1))
 
     assert (10, 5, 3) == (share.room(["a"], [], 50), share.room(["a"], [["c"]], 50), share.room(["a"], [], 3))
@@ -75,7 +75,7 @@ def test_others_are_forgotten_after_some_seconds(share: FloodControl, clock: Clo
 
 
 def test_the_smallest_window_leaves_a_flood_one_message(clock: Clock) -> None:
-    """Nothing stands still for good."""
+    """Nothing stops for good."""
     share = FloodControl(window=1, in_flight=lambda exchange: 0, clock=clock)
     share.took(of(b=1))
 
@@ -172,7 +172,7 @@ def test_some_floods_are_told_apart_and_no_more(share: FloodControl) -> None:
 
 
 def test_the_main_stream_that_walks_over_a_flood_goes_on_first(share: FloodControl) -> None:
-    """Its claims find nothing, and what others sent stands behind the flood."""
+    """Its claims find nothing, and what others sent is behind the flood."""
     store = FakeClaims({"fresh": [full("main", a=9)], "branch": [full("flood", a=9) for _ in range(9)]})
     streams = Streams(store, share)
     at_once(streams.claim(limit=10, limit_bytes=1))
@@ -236,7 +236,7 @@ def test_each_flood_and_the_main_stream_have_their_turns(share: FloodControl, fl
 
 
 def test_the_main_stream_walks_over_a_flood_in_a_few_steps_at_once(share: FloodControl) -> None:
-    """Then others have their turn, and it goes on."""
+    """Then others have their turn, and it continues."""
     store = FakeClaims()
     walks = 12
 

@@ -18,7 +18,7 @@ MANY = 20
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands."""
+    """A clock that moves only when a test moves it."""
     return Clock()
 
 
@@ -95,7 +95,7 @@ def test_a_relay_that_rests_looks_with_one_statement(clock: Clock) -> None:
 
 @pytest.mark.parametrize(("seen", "asked"), [("fresh", "fresh"), ("ordered", "list_keys"), ("waiting", "scan_due")])
 def test_what_a_look_saw_is_asked_for_at_once_and_alone(clock: Clock, seen: str, asked: str) -> None:
-    """A source that comes up empty all the same goes on resting."""
+    """A source that has nothing after all continues to rest."""
     store = FakeClaims()
     intake = intake_of(store, clock)
     idle(intake, clock)
@@ -165,7 +165,7 @@ def test_a_hint_is_followed_at_once_and_asks_for_fresh_messages_alone(clock: Clo
 
 
 def test_what_came_back_is_looked_for_at_once(clock: Clock) -> None:
-    """Freed locks and payloads that were put back hint at the scan of waits."""
+    """Freed locks, and messages that were released without their payload, hint at the scan of waits."""
     store = FakeClaims()
     intake = intake_of(store, clock)
     assert claim(intake) is None
@@ -178,7 +178,7 @@ def test_what_came_back_is_looked_for_at_once(clock: Clock) -> None:
 
 
 def test_a_suspect_blocks_the_next_suspect_and_nothing_else(clock: Clock) -> None:
-    """One at a time until it is settled, while everything else goes on."""
+    """Suspects go one at a time, each until it is settled, while everything else continues."""
     first, second = a_batch(source="s"), a_batch(source="s")
     store = FakeClaims({"suspect": [first, second], "fresh": [a_batch() for _ in range(MANY)]})
     intake = intake_of(store, clock)

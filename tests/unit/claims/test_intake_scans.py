@@ -12,7 +12,7 @@ from tests.support.fakes.intakes import claim, intake_of, waiting
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands."""
+    """A clock that moves only when a test moves it."""
     return Clock()
 
 

@@ -126,7 +126,7 @@ def test_a_long_transaction_does_not_hold_a_bound_down() -> None:
 
 
 def test_late_transactions_take_room_from_keys() -> None:
-    """What bounds remember of them counts in bytes, and makes room again where a bound is learned anew."""
+    """What bounds remember of them counts in bytes, and makes room again where a bound is learned again."""
     bounds = KeyBounds(most_bytes=40)
     bounds.learn(["a"], {}, Snapshot(100, frozenset({1, 2})))
     bounds.learn(["b"], {}, Snapshot(100, frozenset({1, 2})))

@@ -82,7 +82,7 @@ def test_a_key_in_flight_is_asked_for_when_it_is_settled(outcome: Outcome, seen:
 
 @pytest.mark.parametrize(("outcome", "found"), [(SUCCESS, False), (Retry(1.0, "x", "y"), True)])
 def test_a_key_whose_head_is_tried_again_takes_no_room_of_new_keys(outcome: Outcome, found: bool) -> None:
-    """It stands in line with those that scans find; one that came free with those that are new."""
+    """It queues with the keys that scans find. A key that came free queues with the new ones."""
     store = FakeClaims({"ordered": [a_batch(a_claim(ordering_key="k"))]})
     store.keys = listed("k")
     lanes = lanes_of(store)
@@ -96,7 +96,7 @@ def test_a_key_whose_head_is_tried_again_takes_no_room_of_new_keys(outcome: Outc
 
 
 def test_a_key_without_a_ready_head_is_asked_for_once() -> None:
-    """A later insert of the key is listed above the head, and whoever releases its head makes it due."""
+    """A later insert of the key is listed above the head, and releasing the head makes it due."""
     store = FakeClaims()
     store.heads = {"k": BLOCKED}
     lanes = lanes_of(store)

@@ -16,7 +16,7 @@ ROOM = 500
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands."""
+    """A clock that moves only when a test moves it."""
     return Clock()
 
 
@@ -82,7 +82,7 @@ def test_a_backlog_is_split_off_and_claimed_by_its_tokens(clock: Clock) -> None:
 
 
 def test_an_exchange_of_which_nothing_waits_is_not_behind(clock: Clock) -> None:
-    """Under a new limit it stands apart, since there is no token yet; that says nothing of messages."""
+    """Under a new limit it is apart, since it has no token yet. That does not mean that messages wait."""
     store = FakeClaims()
     intake = intake_of(store, clock)
     intake.limit({"a": 0.01}, 1)
@@ -105,7 +105,7 @@ def test_many_limited_exchanges_share_ten_looks_a_second(clock: Clock) -> None:
 
 
 def test_the_relay_wakes_when_the_next_portion_is_there(clock: Clock) -> None:
-    """And asks for that exchange alone: one statement for each portion, beside the look of a relay that rests."""
+    """It asks for that exchange alone: one statement for each portion, in addition to the look of a relay that rests."""
     store = FakeClaims({"fresh": [of("a", 50)], "branch": [of("a", 10) for _ in range(100)]})
     intake = intake_of(store, clock, a=50)
     claim(intake)
@@ -126,7 +126,7 @@ def test_the_relay_wakes_when_the_next_portion_is_there(clock: Clock) -> None:
 
 
 def test_one_that_has_caught_up_is_merged_where_nothing_else_is_busy(clock: Clock) -> None:
-    """Beside large claims of others it stands apart, and is looked at ten times a second."""
+    """Alongside large claims of others it stays apart, and is looked at ten times a second."""
     others = [a_batch(*(a_claim(exchange=f"b{number}") for number in range(400))) for _ in range(20)]
     store = FakeClaims({"fresh": [of("b", 50), *others]})
     intake = intake_of(store, clock, a=50)
@@ -293,7 +293,7 @@ def test_a_relay_that_rests_looks_no_more_often_for_a_limit(clock: Clock) -> Non
 
 
 def test_a_pause_wins(clock: Clock) -> None:
-    """Nothing asks for a limited exchange that is held; let go it goes on under its limit at once."""
+    """Nothing asks for a limited exchange that is held. When the hold ends, it continues under its limit at once."""
     store = FakeClaims({"fresh": [of("a", 50)], "branch": [of("a", 10)]})
     intake = intake_of(store, clock, a=50)
     claim(intake)

@@ -12,7 +12,7 @@ from tests.support.fakes.adapters import Clock, a_batch, a_claim
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands."""
+    """A clock that moves only when a test moves it."""
     return Clock()
 
 
@@ -134,7 +134,7 @@ def test_another_figure_holds_from_now_on(clock: Clock) -> None:
 
 
 def test_the_first_ones_of_each_exchange_are_admitted(clock: Clock) -> None:
-    """As many as its limit lets go, in their order, beside all of an exchange without one."""
+    """They are as many as its limit admits, in their order, together with all of an exchange without a limit."""
     limits = limits_of(clock, a=2)
 
     assert ["a1", "b1", "a2", "b2"] == limits.admit(["a1", "b1", "a2", "a3", "b2"], lambda one: one[0])

@@ -1,4 +1,4 @@
-"""Many exchanges that may go on at once, as after a pause of the broker, share a stream."""
+"""Many exchanges that may continue at once, as after a pause of the broker, share a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHERS = [f"y{number}" for number in range(MAX_FLOODS)]
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands."""
+    """A clock that moves only when a test moves it."""
     return Clock()
 
 
@@ -56,7 +56,7 @@ def test_exchanges_that_are_resumed_together_are_claimed_together(streams: Strea
 
 
 def test_an_exchange_that_is_paused_again_leaves_the_others_together(streams: Streams, store: FakeClaims) -> None:
-    """Few that are resumed later go on each by itself."""
+    """A few exchanges that are resumed later each continue in a stream of their own."""
     streams.pause(MANY[:2])
     assert [MANY[2:], MANY[2:]] == asked(streams, store)
     streams.pause([])

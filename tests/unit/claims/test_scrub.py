@@ -1,4 +1,4 @@
-"""The scan from the left: what it does with what it finds, where it goes on, and how often."""
+"""The scan from the left: how it handles what it finds, where it continues, and how often."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_round_goes_on_where_its_last_page_ended_and_the_next_one_begins_from_
 
 
 def test_a_hint_does_not_begin_the_round_again() -> None:
-    """What was let go is found by the time that the scan has come round; hints in a row would keep it from the right end."""
+    """The scan finds a released message by the time that it has come round. Repeated hints would keep it from the right end."""
     rig = Rig(page(to=Position(10, 1)), page(to=Position(20, 1)))
     at_once(rig.scrub.page())
 
@@ -274,7 +274,7 @@ async def test_pages_take_a_quarter_of_the_time_at_the_most() -> None:
 
 @timeless
 async def test_a_hint_ends_the_pause() -> None:
-    """Something was let go."""
+    """A message was released."""
     rig = Rig()
     loop = asyncio.get_running_loop()
     loop.call_later(0.5, rig.scrub.hint)

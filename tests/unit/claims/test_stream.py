@@ -69,7 +69,7 @@ def test_a_stream_claims_its_exchange_or_all_but_the_excluded_ones() -> None:
 def test_the_head_goes_to_the_end_to_the_bound_or_to_the_last_message_of_a_full_claim(
     claimed: Claimed, head: Position, late: dict[int, int], cut: bool, full: bool
 ) -> None:
-    """A full claim whose messages were all put back has come nowhere."""
+    """A full claim whose messages were all released again makes no progress."""
     stream = Stream(Answers(claimed))
 
     claim(stream)

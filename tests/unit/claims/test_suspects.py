@@ -13,7 +13,7 @@ from tests.support.fakes.adapters import Clock, a_batch, a_claim, a_finding
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands."""
+    """A clock that moves only when a test moves it."""
     return Clock()
 
 
@@ -62,7 +62,7 @@ def test_a_group_is_no_larger_than_the_room_nor_than_is_good(suspects: Suspects)
 def test_the_next_group_waits_until_the_last_is_through_or_has_had_its_time(
     suspects: Suspects, clock: Clock, attempts: int, patience: float
 ) -> None:
-    """Had it killed the relay, nobody would be here to wait."""
+    """If it had killed the relay, no relay would be here to wait."""
     first = put(suspects, 2)
     batch = claimed(suspects, first, attempts)
     second = put(suspects, 1)
@@ -94,7 +94,7 @@ def test_a_message_that_is_no_suspect_settles_nothing(suspects: Suspects) -> Non
 
 
 def test_an_exchange_that_does_not_confirm_comes_last(suspects: Suspects, clock: Clock) -> None:
-    """One after the other its messages would keep all others; where there are no others they go on."""
+    """One after the other, its messages would hold up all others. Where there are no others, they continue."""
     claimed(suspects, put(suspects, 1, exchange="slow"))
     slow = put(suspects, 1, exchange="slow")
     quick = put(suspects, 1, exchange="quick", trusted=False)

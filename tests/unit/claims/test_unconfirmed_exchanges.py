@@ -39,13 +39,13 @@ TOLD = {
 
 @pytest.fixture
 def clock() -> Clock:
-    """A clock that stands."""
+    """A clock that moves only when a test moves it."""
     return Clock()
 
 
 @pytest.fixture
 def in_flight() -> Counter[str]:
-    """Messages in hand by exchange."""
+    """Messages in flight by exchange."""
     return Counter()
 
 

@@ -78,7 +78,7 @@ def test_a_lost_message_has_a_reason(row: QueueRow, words: str) -> None:
 
 
 def test_a_message_that_was_left_has_a_reason() -> None:
-    """Who keeps it, or since when nobody came."""
+    """The reason is the session that keeps it, or the time since which no relay has come for it."""
     assert "nothing has claimed it since 12:00:00Z: see `relay status`, else restart the relays and report this" == why_left(PLAIN, SINCE)
     assert why_left(replace(PLAIN, session=42), SINCE).startswith("session 42 (pg_stat_activity) keeps the row locked")
     assert why_left(replace(PLAIN, session=0), SINCE).startswith("a prepared transaction")

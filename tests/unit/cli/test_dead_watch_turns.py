@@ -93,7 +93,7 @@ def test_what_is_read_and_what_waits_takes_no_room_of_another_exchange(monkeypat
 
 
 def test_an_exchange_is_read_on_where_it_was_left() -> None:
-    """When nothing of it is left to be told; until then what stands there is not through."""
+    """It is read on when nothing of it is left to be reported. Until then, the messages from there on are still open."""
     made = ExchangeTurns()
     made.put(_new("flood", 1))
     made.leave("flood", (2, 2, 2))
@@ -119,7 +119,7 @@ def test_an_exchange_whose_share_waits_is_read_on_when_a_message_goes(monkeypatc
 
 
 def test_more_exchanges_than_there_is_room_for_stay_in_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until one has been told."""
+    """They stay there until one message has been reported."""
     monkeypatch.setattr(turns, "MAX_EXCHANGES", 1)
     made = ExchangeTurns()
     made.put(_new("flood", 1))

@@ -23,7 +23,7 @@ with interruptible():
 
 
 def test_a_job_ends_although_nobody_reads_what_it_says() -> None:
-    """Its error output is full, as behind a pager that nobody turns."""
+    """Its error output is full, as before a pager that is not scrolled."""
     with subprocess.Popen([sys.executable, "-c", STALLED], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as job:
         try:
             assert job.stdout is not None

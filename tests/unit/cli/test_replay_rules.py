@@ -26,13 +26,13 @@ def test_a_star_stands_for_any_text(pattern: str, key: str) -> None:
 
 @pytest.mark.timeout(20)
 def test_many_stars_and_a_long_key_come_to_an_end() -> None:
-    """Whoever inserts chooses the key: it must not keep other deaths from being reported."""
+    """Any login that inserts chooses the key: it must not keep other deaths from being reported."""
     assert not matches("*.*.*.*.*.*.*.failed", "." * 255)
     assert matches("*.*.*.*.*.*.*.failed", "." * 248 + "failed")
 
 
 def test_a_message_that_died_in_the_last_hour_of_the_calendar_waits() -> None:
-    """Such a time came in beside the triggers, and ends no watch."""
+    """Such a time was written past the triggers, and does not end the watch."""
     rule = parse_rule("code=x,after=2h")
     dead = {"error_code": "x", "exchange": "e", "result": "failed", "routing_key": "k", "archived_at": datetime.max.replace(tzinfo=UTC)}
 

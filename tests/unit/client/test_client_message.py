@@ -156,7 +156,7 @@ def test_a_time_is_no_number(name: str, given: object) -> None:
 
 @pytest.mark.parametrize("given", [5, 5.0, Decimal(5), True, "5", "PT5S", b"5", LATER])
 def test_a_delay_is_a_timedelta(given: object) -> None:
-    """Nobody can tell whether five are seconds, minutes or milliseconds."""
+    """A bare five could mean seconds, minutes or milliseconds."""
     with pytest.raises(MessageError) as caught:
         validate({"exchange": "orders", "delay": given})
     assert f"delay must be a timedelta such as timedelta(minutes=5), not {type(given).__name__}" == str(caught.value)

@@ -129,7 +129,7 @@ def test_a_name_that_is_no_field_is_refused_when_the_class_is_made(said: dict[st
 
 @pytest.mark.parametrize("said", [{"exchange": 7}, {"options": {"priority": 3}}, {"by_alias": "yes"}, {"exchnage": "e"}])
 def test_what_a_class_may_not_say_is_refused_when_it_is_made(said: dict[str, object]) -> None:
-    """Also a name that nobody knows."""
+    """An unknown name is refused too."""
     with pytest.raises(TypeError):
         type("Wrong", (OutboxModel,), {"__module__": __name__}, **said)
 
@@ -145,7 +145,7 @@ def test_what_can_never_be_sent_is_one_sentence() -> None:
     class Homeless(OutboxModel):
         value: Any = None
 
-    class Any_(Homeless, exchange="e"):  # noqa: N801 - beside the type
+    class Any_(Homeless, exchange="e"):  # noqa: N801 - next to the type
         pass
 
     with pytest.raises(MessageError, match=r"^routing_key is 313 bytes long; the limit is 255 bytes$"):

@@ -91,7 +91,7 @@ def test_a_package_that_is_missing_or_broken_breaks_nothing(monkeypatch: pytest.
 
 
 def test_the_package_is_not_imported_for_it() -> None:
-    """Where nobody has imported it there is no span."""
+    """Where the application has not imported it, there is no span."""
     code = (
         "import sys; from relay.client import Message; from relay.client.prepare import Trace, prepare; "
         "prepare(Message(exchange='e'), Trace(), None); "

@@ -76,7 +76,7 @@ def test_a_method_is_built_once() -> None:
 
 
 def test_a_full_cache_starts_anew() -> None:
-    """It holds what it may and not a byte more, and goes on with what comes next."""
+    """It holds what it may and not a byte more, and continues with what comes next."""
     cache = Cache[str, int](2 * ENTRY + 20)
     cache.keep("a", 1, 10)
     cache.keep("b", 2, 10)

@@ -227,7 +227,7 @@ def test_a_name_that_is_no_text_is_refused(column: str) -> None:
 
 
 def test_an_oddity_of_the_row_itself_never_raises() -> None:
-    """What no rule foresaw is refused with a code of its own; the neighbours go on."""
+    """A message that no rule foresaw is refused with a code of its own; its neighbours continue."""
     code, sentence = _refusal(_claim(id="é" * 300))
 
     assert ("encoding_failed", "The message cannot be encoded: ValueError") == (code, sentence)
@@ -281,7 +281,7 @@ ANY_CLAIM = st.builds(
 
 @given(claim=ANY_CLAIM)
 def test_any_message_is_encoded_or_refused(claim: Claim) -> None:
-    """Whatever stands in a row: either frames that an independent decoder reads, or INVALID with a code and a sentence."""
+    """Whatever is in a row, the result is frames that an independent decoder reads, or INVALID with a code and a sentence."""
     result = _encoder(frame_max=4096).encode(claim)
 
     if isinstance(result, PublishResult):

@@ -1,4 +1,4 @@
-"""Settings: where they come from, what they may be, and how mistakes are told."""
+"""Settings: where they come from, what they may be, and how mistakes are reported."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
 
 
 def test_every_mistake_is_told_at_once_in_a_sentence_of_its_own() -> None:
-    """Nobody has to correct one setting to hear of the next one."""
+    """An operator need not correct one setting to hear of the next one."""
     nowhere = "No such file or directory"
     lines = mistakes(
         RELAY_WINDO="5", RELAY_NOTIFY="sometimes", RELAY_POLL_INTERVAL="nan", RELAY_MAX_ATTEMPTS="0", RELAY_BACKOFF_BASE="700",

@@ -43,7 +43,7 @@ def references(part: Any) -> list[str]:
 
 
 def test_a_contract_is_a_channel_with_message_payload_headers_and_operation() -> None:
-    """The exchange stands in the binding, wildcards are parameters, and a version on trial is a message of its own."""
+    """The exchange is in the binding, wildcards are parameters, and a version on trial is a message of its own."""
     whole = made(contract(), contract(True, version=2, mode="warn"))
 
     assert ("3.0.0", {"title": "Shop", "version": "2.1"}) == (whole["asyncapi"], whole["info"])

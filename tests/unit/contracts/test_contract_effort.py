@@ -1,4 +1,4 @@
-"""What a check takes beside what is reckoned for it, by processor time: whatever the rule, the values that it names and those that come."""
+"""The processor time of a check compared with its estimate, whatever the rule, the values that it names and those that come."""
 
 from __future__ import annotations
 

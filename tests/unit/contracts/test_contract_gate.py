@@ -1,4 +1,4 @@
-"""Contracts before the encoder: which hold, what is rejected, what is told of, and what it costs where there are none."""
+"""Contracts before the encoder: which apply, what is rejected, what is reported, and what it costs where there are none."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_keys_are_looked_up_in_turns_like_contents() -> None:
     ],
 )
 def test_a_contract_that_this_relay_cannot_read_stops_nothing(unknown: Contract, sentence: str) -> None:
-    """Its messages go unchecked, which is told and shown; the others are checked."""
+    """Its messages go unchecked, which is reported and shown; the others are checked."""
     one, seen = gate(unknown, row(exchange="audit"))
 
     assert "sent" == verdict(one, claim("orders", payload=b'"x"'))
@@ -183,7 +183,7 @@ async def test_everything_else_has_as_much_time_as_checks_had() -> None:
     began = loop.time()
 
     assert 4 == len(await checked(one, *[claim("orders", payload=b"1")] * 4))
-    assert loop.time() - began >= 3 * 0.06  # a turn looks at this clock four times; nobody waits behind the last one
+    assert loop.time() - began >= 3 * 0.06  # a turn looks at this clock four times; no check waits behind the last one
 
 
 def test_contracts_that_were_replaced_are_forgotten_and_others_are_kept() -> None:
@@ -201,7 +201,7 @@ def test_contracts_that_were_replaced_are_forgotten_and_others_are_kept() -> Non
 
 
 def test_names_of_a_contract_are_fit_for_a_log() -> None:
-    """Whatever stands in the table, and nothing of the content."""
+    """They are fit whatever is in the table, and show nothing of the content."""
     canary = secrets.token_hex(8)
     one, _ = gate(row(exchange="orders", key="#", schema={"required": ["\x1b[2J"]}), row("false", key="é\n.#"))
 
@@ -261,7 +261,7 @@ async def test_a_check_of_a_small_message_takes_little() -> None:
 
 
 def test_metrics_count_contracts_and_what_breaks_those_on_trial() -> None:
-    """By mode as they are now, also those that cannot be read; by exchange what was told of, from the first message on."""
+    """Contracts count by their current mode, also those that cannot be read. Warnings count by exchange, from the first message on."""
     metrics = Metrics()
     one = EnforcingEncoder(metrics.sink)
     now = [row(mode="warn"), row(key="x", mode="shadow"), row(key="y", schema="{")]

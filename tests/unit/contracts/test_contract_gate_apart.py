@@ -1,4 +1,4 @@
-"""Contents that are checked in the process beside: which go there, and what becomes of them."""
+"""Contents that are checked in a separate process: which go there, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_what_is_larger_and_breaks_a_contract_goes_apart_to_be_explained()
 
 
 async def test_what_was_fetched_in_part_is_not_judged() -> None:
-    """It is over the limit, which the encoder says: a part of JSON breaks each contract, and one on trial would be told of."""
+    """It is over the limit, which the encoder says. A part of JSON breaks each contract, and a contract on trial would report that."""
     one, seen = gate(row(mode="warn"), row(exchange="audit"))
 
     assert [] == one.concerned(batch([claim("orders", payload=TruncatedPayload(b"[1,")), claim("audit", payload=TruncatedPayload(b"[1,"))]))
@@ -87,7 +87,7 @@ async def test_contracts_that_hold_for_a_message_are_weighed_together() -> None:
     ("end", "refused"), [(CheckFailure.TIME, Verdict.INVALID), (CheckFailure.MEMORY, Verdict.INVALID), (CheckFailure.LOST, Verdict.REFUSED)]
 )
 async def test_a_check_without_an_end_ends_the_message(end: CheckFailure, refused: Verdict) -> None:
-    """With a code of its own; an attempt where nothing shows that the message is to blame."""
+    """The result has a code of its own. It is only a failed attempt where nothing shows that the message is at fault."""
     one, seen = gate(row(), row(key="big", mode="warn"), checker=Scripted(CheckResult([], end)))
     made = batch([claim("orders", "big", b'"%s"' % (b"x" * MAX_INLINE_BYTES))])
     results: dict[int, PublishResult] = {}

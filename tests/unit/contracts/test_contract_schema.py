@@ -106,7 +106,7 @@ def test_what_keeps_the_schema_has_no_violation() -> None:
 
 @pytest.mark.parametrize("keyword", ["anyOf", "not", "contains", "propertyNames", "unevaluatedProperties", "dependentSchemas"])
 def test_rules_that_combine_others_are_blamed_themselves(keyword: str) -> None:
-    """Where no rule below is alone to blame, and in schemas that refer to each other by address."""
+    """They are named where no single rule below is at fault, and in schemas that refer to each other by address."""
     broken: dict[str, tuple[Any, Any]] = {
         "anyOf": ([{"type": "string"}, {"type": "null"}], {}),
         "not": ({"required": ["a"]}, {"a": 1}),
@@ -126,7 +126,7 @@ def test_rules_that_combine_others_are_blamed_themselves(keyword: str) -> None:
 
 @given(SCHEMAS, CONTENTS)
 def test_it_says_what_the_whole_validator_says(schema: Any, content: Any) -> None:
-    """Whatever the schema: a violation is told if and only if the validator finds one, and its pointer leads to a value of the content."""
+    """With any schema, a violation is reported if and only if the validator finds one. Its pointer leads to a value of the content."""
     found = Schema(schema).judge(json.dumps(content))
 
     assert (found is None) == jsonschema_rs.Draft202012Validator(schema).is_valid(content)
@@ -137,7 +137,7 @@ def test_it_says_what_the_whole_validator_says(schema: Any, content: Any) -> Non
 
 
 def _below(value: Any, step: str) -> list[Any]:
-    """What a step of a pointer leads to; a star stands for a name that only the content has, whichever that is."""
+    """The values to which a step of a pointer leads. A star means any name that only the content has."""
     if isinstance(value, dict):
         return list(value.values()) if step == "*" else [value[step]] if step in value else []
     return value[int(step) : int(step) + 1] if isinstance(value, list) and step.isdecimal() else []
@@ -203,7 +203,7 @@ def test_what_is_no_schema_is_refused_by_its_place(schema: Any, sentence: str) -
 @pytest.mark.parametrize("reference", ["http://127.0.0.1:9/x.json", "https://example.com/x", "file:///etc/passwd", "other.json", "urn:x"])
 @pytest.mark.parametrize("place", ["top", "unused definition"])
 def test_nothing_is_ever_fetched(reference: str, place: str) -> None:
-    """A reference out of the schema is refused when the contract is added, wherever it stands."""
+    """A reference out of the schema is refused when the contract is added, wherever it is."""
     schema = {"$ref": reference} if place == "top" else {"$defs": {"x": {"$ref": reference}}}
     with pytest.raises(SchemaError, match=r"^A \$ref leads out of the schema, and nothing is ever fetched"):
         Schema(schema)
@@ -336,6 +336,6 @@ def test_a_large_content_is_explained_without_copies_of_it() -> None:
 
 @given(st.text(max_size=20))
 def test_formats_are_asserted_and_unknown_ones_are_not(text: str) -> None:
-    """Who writes a format means it; one that nobody knows says nothing."""
+    """An author who writes a format means it; an unknown format says nothing."""
     assert Schema({"format": "of our own"}).judge(json.dumps(text)) is None
     assert Schema({"format": "ipv4"}).judge(json.dumps(f"x{text}")) is not None

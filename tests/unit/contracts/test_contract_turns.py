@@ -1,4 +1,4 @@
-"""Turns of exchanges: equal shares of the time, a newcomer next, and nobody starves."""
+"""Turns of exchanges: equal shares of the time, a newcomer next, and none starves."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_all_are_equal_again_once_nobody_waits() -> None:
 
 
 async def test_a_rest_follows_each_turn_in_which_nobody_has_one() -> None:
-    """As long as the turn took, also where who had it is cut off: everything else goes on meanwhile."""
+    """It is as long as the turn was, even if the turn was cut off. Everything else continues meanwhile."""
     loop = asyncio.get_running_loop()
     turns = FairTurns(max_seconds=60, rest=1.0, clock=loop.time)
 
@@ -203,7 +203,7 @@ async def test_who_is_cut_off_leaves_its_turn_to_the_next(noticed: bool) -> None
 
 @pytest.mark.parametrize("seed", range(20))
 async def test_cuts_at_any_moment_leave_no_turn_taken(seed: int) -> None:
-    """Of several exchanges, with rests; afterwards whoever comes has a turn."""
+    """Turns of several exchanges, with rests, are cut. Afterwards any exchange that comes has a turn."""
     chance, loop = Random(seed), asyncio.get_running_loop()
     turns = FairTurns(max_seconds=60, rest=1.0, clock=loop.time)
 

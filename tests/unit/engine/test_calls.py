@@ -1,4 +1,4 @@
-"""What a message costs in Python calls, which no machine and no load changes; the limit stands beside what was counted."""
+"""What a message costs in Python calls, which no machine and no load changes. The limit is noted next to what was counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.fakes.amqp_session_harness import Bench
 
 MESSAGES = 1_000
 MOST = 7.0
-"""Calls of Python functions for each message, from its claim in hand to the parameters of its settle. Counted: 6.9: four encode it, one
+"""Calls of Python functions for each message, from its finished claim to the parameters of its settle. Counted: 6.9: four encode it, one
 takes its confirm, one makes its row; one is its share of what the broker answers to a mark."""
 
 
@@ -46,7 +46,7 @@ def counted() -> Iterator[Counter[str]]:
 
 
 def test_a_message_costs_few_calls_from_its_claim_to_its_settle() -> None:
-    """A task, a future or a loop over claims that nobody needs would show here."""
+    """An unnecessary task, future or loop over claims would show here."""
     bench = Bench()
     bench.prove()
     claimed = batch([claim("x") for _ in range(MESSAGES)])

@@ -66,7 +66,7 @@ async def test_a_claim_asks_for_the_room_and_tells_what_it_found(monkeypatch: py
 
 @timeless
 async def test_what_is_in_somebody_s_way_is_tried_again_soon() -> None:
-    """A deadlock says nothing about the connection: heads and lanes are kept, and no outage is told of, nor its end."""
+    """A deadlock says nothing about the connection: heads and lanes are kept, and neither an outage nor its end is reported."""
     rig = Rig(BUSY, BUSY, None)
 
     seen = [(*await rig.claim(), rig.claimer.failed) for _ in range(3)]
@@ -113,7 +113,7 @@ async def test_a_rejection_that_fails_is_left_to_the_next_claim() -> None:
 
 @timeless
 async def test_pauses_grow_while_the_database_is_away_and_begin_anew_when_it_is_back() -> None:
-    """Each failure is told with its number, the end of the outage once; heads and lanes are found anew."""
+    """Each failure is reported with its number, and the end of the outage once. Heads and lanes are found again."""
     rig = Rig(AWAY, AWAY, AWAY, None, None, AWAY, None)
 
     seconds = [(await rig.claim())[1] for _ in range(7)]
@@ -149,7 +149,7 @@ async def test_a_claim_can_be_cut() -> None:
 
 @timeless
 async def test_without_a_claim_there_is_nothing_to_cut() -> None:
-    """A relay may be told to leave before its first claim, and after its last."""
+    """A relay may be asked to leave before its first claim, and after its last."""
     rig = Rig(None)
     rig.claimer.cut()
     await rig.claim()
@@ -160,7 +160,7 @@ async def test_without_a_claim_there_is_nothing_to_cut() -> None:
 
 @timeless
 async def test_a_claim_ends_with_who_asked_for_it() -> None:
-    """Nothing goes on asking the database in the name of an engine that was cancelled."""
+    """No claim continues to ask the database in the name of an engine that was cancelled."""
     rig = Rig(intake=Silent())
     claim = asyncio.ensure_future(rig.claim())
     await rig.intake.looked.wait()

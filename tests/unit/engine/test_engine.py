@@ -48,7 +48,7 @@ async def test_each_result_is_decided_by_itself() -> None:
 
 @timeless
 async def test_until_a_claim_was_answered_it_may_bring_something(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to the moment at which what it brought is in hand."""
+    """That is so up to the moment at which what it brought is in flight."""
     answer, claim = asyncio.Event(), a_claim()
     rig = Rig(a_batch(claim))
     rig.publisher.held, at_once = {claim.id}, rig.intake.claim

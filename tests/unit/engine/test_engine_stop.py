@@ -37,7 +37,7 @@ async def test_a_stop_lets_what_is_in_flight_finish() -> None:
 @pytest.mark.ids("D9")
 @timeless
 async def test_a_stop_gives_back_at_once_what_was_not_written() -> None:
-    """Other relays need not wait for the drain: unwritten messages are released, and the drain goes on for the written one."""
+    """Other relays need not wait for the drain: unwritten messages are released, and the drain continues for the written one."""
     written, *unwritten = claims = [a_claim() for _ in range(5)]
     rig = Rig(a_batch(*claims))
     rig.publisher.held, rig.publisher.unwritten = {written.id}, {claim.id for claim in unwritten}
@@ -57,7 +57,7 @@ async def test_a_stop_gives_back_at_once_what_was_not_written() -> None:
 @pytest.mark.ids("D9")
 @timeless
 async def test_a_drain_does_not_wait_for_what_the_archive_refuses() -> None:
-    """Such a row is in hand for ever: the settler is told to leave it to its lock, and the relay goes at once."""
+    """Such a row is in flight for ever: the engine has the settler leave it to its lock, and the relay goes at once."""
     batch = a_batch(count=3)
     rig = Rig(batch)
     rig.engine._in_flight._settler = settlement = RetryingSettler(store=FakeSettles(guilty=batch.claims[1].id), emit=rig.told.append)

@@ -1,4 +1,4 @@
-"""Batches in the air: each result is decided and settled, what is kept is counted, and how they come down."""
+"""Batches in flight: each result is decided and settled, what is kept is counted, and how batches end."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_what_is_kept_is_counted_over_all_batches() -> None:
 
 @timeless
 async def test_nothing_is_kept_by_a_relay_that_stays() -> None:
-    """The count is of the end: an unknown result in flight is given back, and confirmed messages leave nothing."""
+    """The count is for a relay that leaves. Here an unknown result is released, and confirmed messages leave nothing."""
     good, lost = a_claim(), a_claim()
     rig = Rig()
     rig.publisher.results = {lost.id: UNKNOWN}
@@ -99,7 +99,7 @@ async def test_chance_is_drawn_for_each_message(monkeypatch: pytest.MonkeyPatch)
 
 @timeless
 async def test_results_that_do_not_match_their_messages_end_the_relay() -> None:
-    """A message without a result would be forgotten, so nobody goes on over it, whatever the settler would say."""
+    """A message without a result would be forgotten, so the relay does not continue, whatever the settler would say."""
     rig, batch = Rig(), a_batch(count=2)
     rig.settler.gate.clear()
     short = a_portion(batch.claims)._replace(results=[UNKNOWN])

@@ -67,7 +67,7 @@ def test_every_verdict_is_decided(verdict: Verdict) -> None:
 
 @pytest.mark.ids("D9")
 def test_a_relay_that_leaves_keeps_the_lock_of_what_it_wrote() -> None:
-    """Written and unconfirmed may have arrived: not even blame releases it; what was never written is given back."""
+    """A written, unconfirmed message may have arrived, so it is not released even if it is at fault. What was never written is released."""
     for blame in (False, True):
         assert Keep() == decide(a_claim(), result(Verdict.UNKNOWN, blame=blame), RetryPolicy(), chance=EVEN, leaving=True)
     assert BACK == decide(a_claim(), result(Verdict.UNWRITTEN), RetryPolicy(), chance=EVEN, leaving=True)
@@ -84,7 +84,7 @@ def test_the_last_attempt_is_the_one_that_the_policy_names() -> None:
 
 
 def test_a_limit_that_was_lowered_meanwhile_is_named_as_such() -> None:
-    """Nobody reads of attempt 6 of 2."""
+    """No error says attempt 6 of 2."""
     lowered = RetryPolicy(max_attempts=2)
 
     assert Archive(Result.FAILED, "code", "Why. (attempt 6 and max_attempts is 2 by now)") == decide(

@@ -1,4 +1,4 @@
-"""A settle is tried again as a settle, and one refused row holds nobody."""
+"""A settle is tried again as a settle, and one refused row holds up no other."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_moments_that_never_were_are_written_as_none() -> None:
 
 @timeless
 async def test_a_database_that_is_away_is_waited_for() -> None:
-    """Each try is told and every later one asks what the first may have written; nothing goes out twice."""
+    """Each try is reported, and every later one asks what the first may have written. Nothing goes out twice."""
     store, batch = FakeSettles(AWAY, AWAY, AWAY), a_batch(count=2)
     settles, told = settlement(store)
 
@@ -136,7 +136,7 @@ async def test_lost_locks_of_both_statements_are_named() -> None:
 @pytest.mark.parametrize("place", [0, -1])
 @timeless
 async def test_a_refused_row_stands_alone_in_the_end(count: int, place: int) -> None:
-    """Wherever it stands its neighbours are written first, and it when the cause is gone."""
+    """Wherever it is, its neighbours are written first. It follows when the cause is gone."""
     batch = a_batch(count=count)
     guilty = batch.claims[place]
     store = FakeSettles(guilty=guilty.id)
@@ -158,7 +158,7 @@ async def test_a_refused_row_stands_alone_in_the_end(count: int, place: int) -> 
 
 @timeless
 async def test_a_refused_row_does_not_hold_what_is_released() -> None:
-    """A retry of the same portion is written beside it."""
+    """A retry of the same portion is written meanwhile."""
     batch = a_batch(count=2)
     store = FakeSettles(guilty=batch.claims[0].id)
     settles, _ = settlement(store)
@@ -237,7 +237,7 @@ async def test_pauses_between_tries_grow_to_their_longest(error: StoreError, lon
 @pytest.mark.parametrize("outcome", [SUCCESS, RETRY])
 @timeless
 async def test_rows_that_another_session_holds_are_written_when_it_lets_go(outcome: Outcome) -> None:
-    """Their neighbours are yielded at once; each try is told as one that can pass, so that readiness does not go by it."""
+    """Their neighbours are yielded at once. Each try is reported as one that can pass, so that readiness does not go by it."""
     batch, store = a_batch(count=4), FakeSettles()
     store.busy = {batch.claims[1].id, batch.claims[3].id}
     settle, told = settlement(store)
@@ -257,7 +257,7 @@ async def test_rows_that_another_session_holds_are_written_when_it_lets_go(outco
 
 @timeless
 async def test_a_row_that_another_session_holds_is_tried_every_second() -> None:
-    """When it is let go its settle comes before a sweep of its expired lock, of which there is one a minute."""
+    """Once it is unlocked, its settle comes before a sweep of its expired lock, which runs once a minute."""
     loop, batch, store, moments = asyncio.get_running_loop(), a_batch(), FakeSettles(), list[float]()
     store.busy = {batch.claims[0].id}
     settles = RetryingSettler(store=store, emit=lambda event: moments.append(loop.time()))
@@ -273,7 +273,7 @@ async def test_a_row_that_another_session_holds_is_tried_every_second() -> None:
 
 @timeless
 async def test_a_relay_that_leaves_still_settles_what_another_session_holds() -> None:
-    """It goes on trying at the same pace, as long as it may; what the archive refuses it leaves to its lock."""
+    """It continues to try at the same pace, as long as it may. What the archive refuses it leaves to its lock."""
     claims = [a_claim(), a_claim(id="held"), a_claim(id="bad")]
     batch, store = a_batch(*claims), FakeSettles(guilty="bad")
     store.busy = {"held"}

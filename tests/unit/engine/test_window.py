@@ -63,7 +63,7 @@ def test_the_same_claim_is_let_go_once() -> None:
 
 
 def test_two_batches_may_hold_the_same_position() -> None:
-    """A message that came back after a lost lock is in hand twice until the first settle has learned of it."""
+    """A message that came back after a lost lock is in flight twice until the first settle has learned of it."""
     window = Window(window=10, window_bytes=100)
     claim = a_claim()
     first, second = a_batch(claim), a_batch(claim)
@@ -137,7 +137,7 @@ def test_an_exchange_is_forgotten_with_its_last_message() -> None:
 
 
 def test_what_was_let_go_of_in_part_is_counted_once() -> None:
-    """The rest goes by itself or with the whole batch; what has gone before is not let go of again."""
+    """The rest goes by itself or with the whole batch. What has gone before is not removed again."""
     for whole in (True, False):
         window, batch = Window(window=10, window_bytes=100), a_batch(*(a_claim(exchange=name, payload=b"1234") for name in "aab"))
         window.add(batch)

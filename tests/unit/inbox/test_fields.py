@@ -138,7 +138,7 @@ def test_headers_of_every_type_arrive(headers: Field) -> None:
 
 @given(seconds=TIMES)
 def test_a_timestamp_is_kept_as_the_number_that_was_sent(seconds: int) -> None:
-    """In seconds it is the option; milliseconds and microseconds, of which nobody can be sure, are a header."""
+    """In seconds it is the option. Milliseconds and microseconds, which cannot be known for certain, are a header."""
     came = json.loads(arrived(0x2040, long(b"\x01aI\x00\x00\x00\x07") + seconds.to_bytes(8, "big")).options)
 
     kept = seconds if seconds < 2**63 else str(seconds)

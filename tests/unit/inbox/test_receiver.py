@@ -112,7 +112,7 @@ async def test_nothing_is_acknowledged_before_it_is_written() -> None:
 
 
 async def test_a_database_that_is_away_is_waited_for_with_what_is_here() -> None:
-    """The same deliveries are written when it answers, and acknowledged then; readiness says why it stands."""
+    """The same deliveries are written when it answers, and acknowledged then. Readiness says why the receiver waits."""
     rig = Rig("a", troubles=[AWAY])
     reasons: list[dict[str, str]] = []
     plain = rig.emit
@@ -150,7 +150,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("hung", ["a", "b", "c", "d"])
 async def test_a_delivery_that_postgresql_does_not_end_with_stands_alone(hung: str) -> None:
-    """Its neighbours are written in their order, it is rejected after three silences alone, and each silence is told of."""
+    """Its neighbours are written in their order. It is rejected after three silences alone, and each silence is reported."""
     rig = Rig("a", "b", "c", "d")
     rig.hung = hung
     await asyncio.wait_for(rig.receiver.run(), 10)
@@ -202,7 +202,7 @@ async def test_a_lock_that_everything_waits_for_divides_nothing() -> None:
 
 
 async def test_what_the_broker_brings_again_is_not_written_over_and_over() -> None:
-    """Once the channel is gone nobody can acknowledge: the deliveries are dropped here, as they come again."""
+    """Once the channel is gone, deliveries cannot be acknowledged. They are dropped here, as they come again."""
     rig = Rig("a", troubles=[AWAY])
 
     def emit(event: events.Event) -> None:
@@ -254,7 +254,7 @@ async def test_a_rejection_that_was_lost_is_remembered(monkeypatch: pytest.Monke
 
 
 async def test_a_full_inbox_pauses_the_source_at_once() -> None:
-    """As soon as what was written may have filled it, not at the next look; and a fifth must be gone before it goes on."""
+    """It does so as soon as what was written may have filled it, not at the next look. A fifth must be gone before it continues."""
     rig = Rig(*"abcdefghijkl", limit=10)
     await rig.receiver.run()
     assert [InboxFull(11, 10)] == [event for event in rig.events if isinstance(event, InboxFull)]

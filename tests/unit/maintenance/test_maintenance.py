@@ -1,4 +1,4 @@
-"""Chores take turns and survive their failures; what is in hand keeps its locks, and exchanges that fall silent are held."""
+"""Maintenance tasks take turns and survive their failures. Messages in flight keep their locks, and silent exchanges are held."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from relay.message import Batch
 from tests.support.fakes.adapters import FakeClaims, a_batch, a_claim, at_once
 
 SOON = 0.001
-"""Seconds between two turns of a chore, so that a test need not wait."""
+"""Seconds between two turns of a task, so that a test need not wait."""
 
 
 class Turns:
-    """Turns of a chore, some of which fail."""
+    """Turns of a task, some of which fail."""
 
     def __init__(self, *failures: str, more: bool = False) -> None:
         self.taken = 0
@@ -121,7 +121,7 @@ async def test_a_chore_that_leaves_something_over_goes_on_soon(monkeypatch: pyte
 
 @pytest.mark.parametrize("failures", [(), ("Away.",)], ids=["done", "failed"])
 async def test_a_slow_task_rests_for_several_times_as_long_as_it_ran(monkeypatch: pytest.MonkeyPatch, failures: tuple[str, ...]) -> None:
-    """Whether it is done or failed; a quick one beside it runs at its interval."""
+    """It does so whether it is done or failed; a quick task next to it runs at its interval."""
     now, slow, quick = [0.0], Turns(*failures), Turns()
 
     async def ten_seconds() -> None:
@@ -238,7 +238,7 @@ async def test_a_relay_reports_before_it_counts_the_relays(monkeypatch: pytest.M
 
 
 async def test_a_relay_that_is_missed_keeps_its_part_until_it_is_missed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else whoever is back first after an outage takes the whole limit, until the others have reported too."""
+    """Otherwise the relay that is back first after an outage takes the whole limit, until the others have reported too."""
     parts = await parts_of(monkeypatch, Reports(3, 1, 3, 1, 1, 2, 2))
 
     assert [3, 3, 3, 3, 1, 2] == parts[:6]
@@ -260,7 +260,7 @@ async def test_neither_heartbeat_nor_lanes_wait_until_contracts_are_compiled(mon
 
 
 class Rig:
-    """What a relay does beside the loop, one step at a time."""
+    """What a relay does next to the loop, one step at a time."""
 
     def __init__(self) -> None:
         self.reports, self.scrub, self.claims = Reports(1), Scrubs(), FakeClaims()

@@ -1,4 +1,4 @@
-"""Messages of another cluster are renumbered step by step, beside others that do the same and behind messages that others hold."""
+"""Messages of another cluster are renumbered step by step, alongside relays that do the same and behind messages that others hold."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_a_long_search_says_how_far_it_is() -> None:
 
 @timeless
 async def test_a_relay_that_starts_waits_for_another_that_is_at_it() -> None:
-    """What it would claim before stands behind those messages."""
+    """What it would claim before is behind those messages."""
     foreign = Foreign((0, True, None), (0, True, None), (3, False, 3))
     began = asyncio.get_running_loop().time()
 
@@ -96,7 +96,7 @@ async def test_a_relay_that_starts_waits_for_another_that_is_at_it() -> None:
 @timeless
 @pytest.mark.parametrize("error", [HELD, REFUSED])
 async def test_a_message_that_an_application_holds_keeps_no_relay_from_starting(error: StoreError) -> None:
-    """What stands behind it is renumbered when it is let go; everything else goes out."""
+    """What is behind it is renumbered when it is unlocked; everything else goes out."""
     foreign = Foreign((5000, True, 5000), error)
 
     await foreign.renumbering.finish()

@@ -96,7 +96,7 @@ class StandingScrub(Scrub):
 
 
 async def renumbered(store: OneConnection, monkeypatch: pytest.MonkeyPatch) -> tuple[list[events.Event], StandingScrub]:
-    """Run all tasks on this connection until the renumbering has ended; what they told, and the scrub."""
+    """Run all tasks on this connection until the renumbering has ended; return what they reported, and the scrub."""
     loop = asyncio.get_running_loop()
     monkeypatch.setattr("relay.maintenance.periodic_tasks.time", SimpleNamespace(monotonic=loop.time))
     told, scrub = list[events.Event](), StandingScrub()
@@ -117,7 +117,7 @@ async def renumbered(store: OneConnection, monkeypatch: pytest.MonkeyPatch) -> t
 
 @timeless
 async def test_no_task_waits_for_the_end_of_a_renumbering() -> None:
-    """Ninety million restored messages beside a running relay: sweep, retention, partitions and gauges keep their intervals."""
+    """Ninety million restored messages next to a running relay: sweep, retention, partitions and gauges keep their intervals."""
     store = OneConnection()
     with pytest.MonkeyPatch.context() as monkeypatch:
         await renumbered(store, monkeypatch)
@@ -131,7 +131,7 @@ async def test_no_task_waits_for_the_end_of_a_renumbering() -> None:
 
 @timeless
 async def test_a_renumbering_ends_as_soon_as_if_it_were_alone() -> None:
-    """One page after the other, each told of: what it has not come to yet would be overtaken by new messages."""
+    """One page follows the other, and each is reported. New messages would overtake what it has not come to yet."""
     store = OneConnection()
     with pytest.MonkeyPatch.context() as monkeypatch:
         told, scrub = await renumbered(store, monkeypatch)

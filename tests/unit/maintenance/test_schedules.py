@@ -74,7 +74,7 @@ async def test_nothing_is_asked_before_a_tick_is_due() -> None:
 
 
 async def test_a_tick_is_carried_out_and_the_next_one_waited_for() -> None:
-    """Each answer names the next; who looks for messages is told of new ones."""
+    """Each answer names the next tick, and each insert of messages is announced."""
     database = Database((1, SOON), (0, SOON), (2, 3600.0))
     database.schedules.set_next(SOON)
 

@@ -23,7 +23,7 @@ from relay.net.amqp_url import each_host
     ],
 )
 def test_each_host_has_the_login_the_vhost_and_the_options(url: str, hosts: list[str]) -> None:
-    """Hosts are told apart by commas, in their order; nothing else of the URL is."""
+    """Commas separate the hosts, which keep their order. Nothing else of the URL is split."""
     assert hosts == each_host(url)
 
 
@@ -35,7 +35,7 @@ def test_a_url_with_several_hosts_is_a_setting(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["amqp://u:hunter2@a,/shop", "amqp://u:hunter2@a,,b/", "amqp://u:hunter2@a,b:x/", "amqp://u:hunter2@,b/"])
 def test_each_of_several_hosts_must_be_one(url: str) -> None:
-    """An empty name or a port that is no number is a mistake of the URL, told without showing it."""
+    """An empty name or a port that is no number is a mistake of the URL, reported without showing it."""
     with pytest.raises(SettingsError) as caught:
         load({"RELAY_AMQP_URL": url}, None)
     assert str(caught.value).startswith("RELAY_AMQP_URL is not usable (not shown): it must be an AMQP URL")

@@ -1,4 +1,4 @@
-"""A secret's file that is read again: what holds while it is right, broken or gone, and what is told."""
+"""A secret's file that is read again: which text applies while it is right, broken or gone, and what is reported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Told:
         self.lines: list[str] = []
 
     def of(self, settings: Settings, name: str = "database_url") -> SecretFile:
-        """The source of a setting that stands in a file."""
+        """The source of a setting that is in a file."""
         secret = settings.secret(name, changed=lambda: self.lines.append("changed"), kept=self.lines.append)
         assert isinstance(secret, SecretFile)
         return secret
@@ -43,7 +43,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def read(file: Path, **environ: str) -> Settings:
-    """Settings whose database stands in the file."""
+    """Settings whose database URL is in the file."""
     return load({"RELAY_DATABASE_URL_FILE": str(file), **environ}, None)
 
 
@@ -55,7 +55,7 @@ def test_a_plain_value_stays_what_it_was() -> None:
 
 
 def test_another_text_holds_from_the_next_connection_on(file: Path, told: Told) -> None:
-    """It is told each time that it changed, and not when it was written again as it was."""
+    """Each change is reported, but not that the same text was written again."""
     secret = told.of(read(file))
     seen = [secret()]
     for text in (GOOD, GOOD.replace("one", "two"), GOOD.replace("one", "three"), GOOD.replace("one", "three") + "\n\n"):
@@ -70,7 +70,7 @@ def test_another_text_holds_from_the_next_connection_on(file: Path, told: Told) 
     "broken", ["", "   \n", f"mysql://{CANARY}", f"host={CANARY} nonsense", f"postgresql://a:{CANARY}@b/?sslmode=allow"]
 )
 def test_a_text_that_is_not_usable_leaves_the_last_one_and_is_told_once(file: Path, told: Told, broken: str) -> None:
-    """The same rules as at the start, and the text itself is not shown; a later break is told again."""
+    """The rules are those of the start, and the text itself is not shown. A later break is reported again."""
     secret = told.of(read(file))
     for text in (broken, broken, GOOD, broken):
         file.write_text(text)
@@ -83,7 +83,7 @@ def test_a_text_that_is_not_usable_leaves_the_last_one_and_is_told_once(file: Pa
 
 
 def test_a_file_that_is_gone_leaves_the_last_text_and_is_told_once(file: Path, told: Told) -> None:
-    """As while a secret is mounted anew; when it is back it holds."""
+    """This happens while a secret is mounted again; when the file is back, its text applies."""
     secret = told.of(read(file))
     file.unlink()
     assert [GOOD] * 3 == [secret() for _ in range(3)]

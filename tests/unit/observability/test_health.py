@@ -1,4 +1,4 @@
-"""What an orchestrator is told of a relay that cannot settle."""
+"""What is reported to an orchestrator of a relay that cannot settle."""
 
 from __future__ import annotations
 

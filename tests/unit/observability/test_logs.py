@@ -37,7 +37,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def configured() -> Iterator[Configured]:
-    """Configure logging to a text in memory, and put back what was there."""
+    """Configure logging to a text in memory, and restore what was there."""
     root, names = logging.getLogger(), (None, "relay", *logs._LIBRARY_LEVELS)
     handlers, levels = list(root.handlers), {name: logging.getLogger(name).level for name in names}
 
@@ -98,7 +98,7 @@ def test_a_terminal_gets_words_and_a_pipe_gets_json(configured: Configured) -> N
 
 
 def test_a_flood_is_one_line_a_second_that_counts_the_rest(configured: Configured) -> None:
-    """A broker that refuses for an hour does not fill the disk, and no line stands for more than it says."""
+    """A broker that refuses for an hour does not fill the disk, and no line counts more than it says."""
     now, stream = [100.0], configured()
     sink = logs.LogSink(clock=lambda: now[0])
 
@@ -264,7 +264,7 @@ def test_an_error_of_our_own_keeps_its_sentence(configured: Configured) -> None:
 
 
 async def test_a_forgotten_task_does_not_print_its_exception(configured: Configured) -> None:
-    """The event loop's own report of an exception that nobody fetched keeps the exception's words to itself."""
+    """The event loop's own report of an exception that was never retrieved leaves out the exception's words."""
     stream = configured()
     loop = asyncio.get_running_loop()
 
@@ -275,7 +275,7 @@ async def test_a_forgotten_task_does_not_print_its_exception(configured: Configu
 
 
 def test_a_closed_stream_does_not_stop_the_relay(configured: Configured, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody reads the log any more: messages go on."""
+    """The log is not read any more, but messages still go out."""
     monkeypatch.setattr(logging, "raiseExceptions", False)
     stream = configured()
     stream.close()

@@ -103,7 +103,7 @@ def test_channels_that_are_too_few_show_until_there_are_enough() -> None:
 
 
 def test_what_the_relay_holds_is_asked_at_the_scrape() -> None:
-    """Messages in hand and silent exchanges are never stale."""
+    """The figures of messages in flight and silent exchanges are never stale."""
     metrics, held = Metrics(), [7]
     metrics.watch(in_flight=lambda: held[0], silent=lambda: {"orders": 2.5}, apart=lambda: 3)
     assert 7 == scrape(metrics)["relay_in_flight"][()]

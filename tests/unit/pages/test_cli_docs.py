@@ -8,7 +8,7 @@ from tests.support.pages.cli_docs import PAGE, commands, reference, written
 
 
 def test_the_reference_is_that_of_the_commands() -> None:
-    """Write it anew with `python -m tests.support.pages.cli_docs` after a change of a command."""
+    """Write it again with `python -m tests.support.pages.cli_docs` after a change of a command."""
     assert reference() == written()
 
 

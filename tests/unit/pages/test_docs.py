@@ -24,7 +24,7 @@ KNOWN_ELSEWHERE = {"queue_message_test_seq", "queue_message_test"}
 
 @pytest.mark.parametrize(("page", "name"), doc_tables.TABLES)
 def test_a_table_is_what_the_code_says(page: str, name: str) -> None:
-    """Write it anew with `python -m tests.support.pages.doc_tables`."""
+    """Write it again with `python -m tests.support.pages.doc_tables`."""
     assert doc_tables.TABLES[page, name]() == doc_tables.written(page, name)
 
 
@@ -48,7 +48,7 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 @every_page
 def test_every_command_and_option_that_is_named_exists(page: Path) -> None:
-    """A reader may type what stands there."""
+    """A reader may type what is there."""
     lines = [re.sub(r"^(?:docker compose run --rm operator|relay) ", "relay ", span) for span in docs.spans(page)]
 
     assert [] == [(line, wrong) for line in lines if line.startswith("relay ") and (wrong := docs.wrong_command(line))]

@@ -162,7 +162,7 @@ def test_the_airflow_dag_compiles_and_runs_our_command() -> None:
 
 
 def sentences() -> Iterator[str]:
-    """What stands as code in the first column of the last table, but metrics."""
+    """The code in the first column of the last table, without metrics."""
     table = docs.text_of(PAGE).partition("## When something is wrong")[2]
     for line in re.findall(r"^\| (.*?) \|", table, re.MULTILINE):
         yield from (span for span in re.findall(r"`([^`]+)`", line) if " " in span)

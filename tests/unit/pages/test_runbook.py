@@ -17,7 +17,7 @@ TESTED = ROOT / "tests" / "support" / "pages" / "alerts_test.yml"
 
 
 def sections() -> dict[str, str]:
-    """What stands under the name of each alert."""
+    """The text under the name of each alert."""
     found = re.split(r"^### (Outbox\w+)$", docs.text_of(PAGE), flags=re.MULTILINE)
     return {name: re.split(r"^#", text, maxsplit=1, flags=re.MULTILINE)[0] for name, text in zip(found[1::2], found[2::2], strict=True)}
 

@@ -105,7 +105,7 @@ def test_a_day_that_is_open_keeps_its_names_and_gets_more_while_there_is_room() 
 
 
 def test_an_exchange_that_is_called_like_the_others_counts_with_them() -> None:
-    """Else some of its keys would stand beside those of the exchanges that are not named."""
+    """Otherwise some of its keys would be next to those of the exchanges that are not named."""
     named = top_keys.fill(Names(), [("*other*", "x"), ("a", "y")], LIMITS)
 
     rows = [row(exchange="*other*", routing_key="x"), row(exchange="a", routing_key="y")]
@@ -118,7 +118,7 @@ def _renamed(names: Names, rows: Rows) -> list[tuple[str, str]]:
 
 
 def test_numbers_say_what_they_name() -> None:
-    """Each exchange and each pair once, without what stands for the others; an exchange also where none of its keys is named."""
+    """They name each exchange and each pair once, without the names for the others. An exchange is named even if none of its keys is."""
     rows = [row(1), row(2, at=NOON + timedelta(hours=1)), row(3, routing_key="*other*"), row(4, exchange="", routing_key="")]
     rows += [row(5, exchange="*other*", routing_key="*other*"), row(6, exchange="mail", routing_key="*other*")]
 

@@ -1,4 +1,4 @@
-"""What is told of PostgreSQL's words."""
+"""What is reported of PostgreSQL's words."""
 
 from __future__ import annotations
 

@@ -241,7 +241,7 @@ async def test_lanes_are_kept_given_up_and_taken_by_the_share(
 
 @timeless
 async def test_maintenance_keeps_off_the_claims() -> None:
-    """But for statements that wait for nobody, and that nothing slow may hold up."""
+    """The exceptions are statements that wait for no other session, and that nothing slow may hold up."""
     played = Played()
     played.answers["read_policy"].append([("lock_seconds", "30")])
 

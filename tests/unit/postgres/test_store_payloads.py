@@ -123,7 +123,7 @@ async def test_a_renewal_that_finds_a_lock_taken_over_ends_the_fetch() -> None:
 
 @timeless
 async def test_who_lost_a_lock_gets_no_payload_and_is_told_of_it() -> None:
-    """Somebody else has the message; what was claimed beside it goes on."""
+    """Another relay has the message; what was claimed alongside it continues."""
     played = Played()
 
     assert [(2, b"{}")] == payloads(await played.claim(large(1), small(2)))
@@ -135,7 +135,7 @@ async def test_who_lost_a_lock_gets_no_payload_and_is_told_of_it() -> None:
 
 @timeless
 async def test_a_payload_that_cannot_be_had_holds_up_no_neighbour() -> None:
-    """It stays locked in nobody's hand, and what comes after goes again; the next claim says why, once, and asks for nothing."""
+    """It stays locked and is not in flight, and what comes after it goes again. The next claim says why, once, and asks for nothing."""
     played = Played()
     played.answers["read_payload"].append(AWAY)
 
@@ -152,7 +152,7 @@ async def test_a_payload_that_cannot_be_had_holds_up_no_neighbour() -> None:
 
 @timeless
 async def test_a_claim_of_which_nothing_can_be_had_fails_itself() -> None:
-    """The next one is not told again."""
+    """The next claim does not report it again."""
     played = Played()
     played.answers["read_payload"].append(AWAY)
 
@@ -181,7 +181,7 @@ async def test_what_cannot_be_printed_is_given_back_with_its_reason(wanted: Want
 
 @timeless
 async def test_a_give_back_that_lost_its_locks_is_told_and_not_read_again() -> None:
-    """Nothing was given back before."""
+    """Nothing was released before."""
     played = Played()
     played.answers["read_payload"].append(UNPRINTABLE)
     played.answers["release"].append([(50, 2, False)])

@@ -83,7 +83,7 @@ async def test_a_missing_day_is_made_for_the_next_settle(no_partition: bool, ask
 @pytest.mark.parametrize(("source", "suspect"), [("suspect", True), ("fresh", False)])
 @timeless
 async def test_a_release_says_when_it_goes_again_and_why(source: str, suspect: bool) -> None:
-    """What was a suspect stays one if it is given back."""
+    """A suspect stays one if it is returned."""
     played = Played()
     assert [] == await played.store.release(batch(source), rows(NACKED, GONE, NACKED), again=True)
     back = {"delays": [2.5, 0.0, 2.5], "given_back": [0, 1, 0], "errors": ["nacked: Full.", "gone: It went.", "nacked: Full."]}
@@ -103,7 +103,7 @@ async def test_a_release_that_was_lost_is_read_again_only_if_it_was_written_befo
 
 @timeless
 async def test_what_an_earlier_release_put_back_was_not_lost() -> None:
-    """By the attempts and the error that it must have left; a claim that was given back does not count."""
+    """The attempts and the error that it must have left show that. A claim that was returned does not count."""
     played = Played()
     played.answers["release"].append([(1, 1, False), (1, 2, False), (1, 3, False)])
     played.answers["find_released"].append([(1, 3)])
@@ -142,7 +142,7 @@ async def test_settles_step_over_held_rows_for_as_long_as_there_are_any(monkeypa
 
 @timeless
 async def test_a_settle_that_met_no_held_row_makes_no_other_more_careful() -> None:
-    """It waited for something else, or the row was let go at once."""
+    """It waited for something else, or the row was unlocked at once."""
     played = Played()
     played.answers["settle"] += [HELD, [(1, 1, False)], []]
 
@@ -154,7 +154,7 @@ async def test_a_settle_that_met_no_held_row_makes_no_other_more_careful() -> No
 
 @timeless
 async def test_a_settle_that_fails_for_another_reason_is_not_tried_by_stepping_over_rows() -> None:
-    """Whoever asked for it tries again."""
+    """The caller tries again."""
     played = Played()
     played.answers["settle"].append(StoreError("Away."))
 
@@ -166,7 +166,7 @@ async def test_a_settle_that_fails_for_another_reason_is_not_tried_by_stepping_o
 
 @timeless
 async def test_a_held_row_is_not_looked_for_among_what_was_written_unheard() -> None:
-    """It stands in the queue under our token, so no earlier settle or release has moved it."""
+    """It is in the queue under our token, so no earlier settle or release has moved it."""
     played = Played()
     played.answers["settle"].append([(1, 1, True)])
     played.answers["release"].append([(1, 1, True)])

@@ -48,7 +48,7 @@ def test_one_burst_is_not_sustained_work() -> None:
 
 
 def test_work_that_slows_down_a_little_stays_sustained_and_work_that_stops_does_not() -> None:
-    """Once let go, the gate is taken again below half of the rate, within half a second of silence."""
+    """Once released, the gate is taken again below half of the rate, within half a second of silence."""
     work = LoadDetector()
     judged(1000, 2, work=work)
 
@@ -87,7 +87,7 @@ async def test_a_host_that_cannot_be_looked_up_is_told_and_tried_again() -> None
 
 
 class Broken:
-    """A listener that fails as nobody expected, at both ends."""
+    """A listener that fails in an unexpected way, at both ends."""
 
     opened: asyncio.Semaphore
 
@@ -105,7 +105,7 @@ class Broken:
 
 
 async def test_an_error_that_nobody_expected_does_not_end_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says once that the relay polls, without words that nobody has read, and goes on trying."""
+    """It says once that the relay polls, without quoting unknown words, and continues to try."""
     Broken.opened = asyncio.Semaphore(0)
     monkeypatch.setattr(wakeup, "NotificationListener", Broken)
     told: asyncio.Queue[events.Event] = asyncio.Queue()

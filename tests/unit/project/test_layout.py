@@ -62,7 +62,7 @@ def test_a_class_name_is_used_once_unless_a_reason_says_otherwise() -> None:
 
 
 def test_no_folder_of_tests_is_crowded() -> None:
-    """Whoever changes a package finds its tests by its name."""
+    """A person who changes a package finds its tests by its name."""
     folders = {path.parent for top in ("unit", "integration", "support") for path in ROOT.glob(f"tests/{top}/**/*.py")}
     sizes = {str(folder.relative_to(ROOT)): len(list(folder.glob("[!_]*.py"))) for folder in folders}
     assert {} == {name: size for name, size in sizes.items() if size > CROWD}

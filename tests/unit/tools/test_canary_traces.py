@@ -38,7 +38,7 @@ def test_a_secret_is_found_in_every_form(form: str) -> None:
 @pytest.mark.parametrize("before", range(7))
 @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode, base64.encodebytes])
 def test_a_secret_is_found_in_base64_wherever_it_stands(before: int, encode: type) -> None:
-    """Of both alphabets, in lines or not, whatever stands before and behind."""
+    """The base64 may be of both alphabets, in lines or not, with any text before and behind."""
     for length in (before, before + 60):
         assert traces(SECRET, encode(b"x" * length + SECRET.encode() + b"yz").decode())
 

@@ -61,6 +61,6 @@ def test_what_is_in_the_folder_of_faults_names_the_fault_that_it_plays() -> None
 
 
 def test_no_test_file_takes_from_another() -> None:
-    """What two of them need stands in tests/support, under a name."""
+    """What two of them need is in tests/support, under a name."""
     modules = ((path, node.module or "") for path, module in parsed() for node in ast.walk(module) if isinstance(node, ast.ImportFrom))
     assert [] == [(path.name, module) for path, module in modules if module.rpartition(".")[2].startswith("test_")]

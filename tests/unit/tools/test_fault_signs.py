@@ -24,7 +24,7 @@ every_fault = pytest.mark.parametrize("number", sorted(SIGNS), ids=lambda number
 
 
 def names(cell: str) -> list[str]:
-    """What stands in backticks in a cell, without labels."""
+    """The text in backticks in a cell, without labels."""
     return [re.sub(r"\{.*\}", "", span) for span in re.findall(r"`([^`]+)`", cell)]
 
 

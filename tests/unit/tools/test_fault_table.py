@@ -16,7 +16,7 @@ def a_run(fault: int, outcome: str = "passed", recovery: float | None = None, **
 
 
 def test_the_table_sums_what_was_run_and_names_what_was_not() -> None:
-    """Runs of one fault are one row, failures are counted, the longest recovery stands there; a fault that was skipped was not run."""
+    """Runs of one fault are one row, with failures counted and the longest recovery. A fault that was skipped was not run."""
     runs = [
         a_run(1, faults=4, committed=1200, duplicates=3, in_flight=9, recovery=3.21),
         a_run(1, "failed", faults=1, committed=300, lost=1, recovery=7.55),

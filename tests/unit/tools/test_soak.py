@@ -91,7 +91,7 @@ def test_a_short_run_is_not_judged_by_slopes() -> None:
 
 
 def test_memory_of_a_relay_that_is_killed_is_told_by_its_lives() -> None:
-    """Each long life stands for itself: what starts small again does not hide that it grows, and short lives are left out."""
+    """Each long life is judged by itself: a small start does not hide that it grows, and short lives are left out."""
     grows: Shape = lambda at, chance: 50e6 + 30e3 * (at % 1800)  # noqa: E731 - a shape like the others
     lines = seen(LIFE.name, grows, life=lambda at: int(at // 1800))
     assert 4 == len([one for one in judged(lines) if one.limit is LIFE and one.rises])

@@ -89,7 +89,7 @@ async def test_after_a_hold_nothing_begins_and_what_runs_may_end() -> None:
 
 
 async def test_after_a_cut_what_runs_is_unknown() -> None:
-    """Its lock stays, since nobody knows what it has done."""
+    """Its lock stays, since its effects are unknown."""
     began = asyncio.Event()
 
     async def run(_: Batch, claims: Sequence[Claim]) -> None:
@@ -176,7 +176,7 @@ class Mute(Exception):  # noqa: N818 - a handler's
 
 @pytest.mark.parametrize("error", [Mute(), Reject("no", code=404), SystemExit(3), asyncio.CancelledError()])  # type: ignore[arg-type]
 async def test_nothing_that_a_handler_raises_leaves_its_message_without_a_result(error: BaseException) -> None:
-    """Nor its neighbours: the loop goes on."""
+    """Nor does it leave its neighbours without one: the loop continues."""
 
     async def run(_: Batch, claims: Sequence[Claim]) -> None:
         if claims[0].seq == 1:
