@@ -1,4 +1,4 @@
-"""Two relays side by side while applications go on inserting: whatever the phase, each committed row is sent once, by one of them."""
+"""Two relays run side by side while applications continue to insert: in every phase, exactly one of them sends each committed row, once."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def logical_server(say: Say) -> Iterator[devservers.Postgres]:
 
 @pytest.fixture
 async def logical_queue(logical_server: devservers.Postgres) -> AsyncIterator[Queue]:
-    """A queue beside Debezium's table, with the publication of all tables that it makes by itself, and its slot."""
+    """A queue next to Debezium's table, with Debezium's slot and the publication of all tables that it creates by itself."""
     databases = Databases(logical_server.url)
     name = databases.create()
     migrate(databases.url(name))

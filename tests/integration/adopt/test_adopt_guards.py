@@ -14,7 +14,7 @@ KEEPS = """
     CREATE FUNCTION keeps() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
     CREATE TRIGGER keeps BEFORE DELETE ON {} FOR EACH ROW EXECUTE FUNCTION keeps();
 """
-"""Rows that nobody deletes."""
+"""Keeps rows that a DELETE would remove."""
 
 
 def test_a_row_that_its_table_keeps_becomes_no_message_too(cli: Cli, seeded: Seeded) -> None:

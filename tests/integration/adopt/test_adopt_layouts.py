@@ -122,7 +122,7 @@ def test_a_message_of_masstransit_goes_to_the_exchange_of_its_address(cli: Cli, 
 
 
 def test_an_address_that_is_no_exchange_is_rejected_in_one_sentence(cli: Cli, seeded: Seeded) -> None:
-    """The row is archived, and the application's transaction goes on."""
+    """The row is archived, and the application's transaction continues."""
     switched(cli, seeded, MASSTRANSIT)
     for address in (None, "sb://bus/queue", "topic:x"):
         insert(seeded, MASSTRANSIT, masstransit_row(DestinationAddress=address))
@@ -134,7 +134,7 @@ def test_an_address_that_is_no_exchange_is_rejected_in_one_sentence(cli: Cli, se
 
 
 def test_rows_of_masstransit_are_taken_only_when_it_has_ended(cli: Cli, seeded: Seeded) -> None:
-    """Which of them it is sending nobody can see, so all count as held; their state's row may go then."""
+    """Nothing shows which rows MassTransit is sending, so all count as leased. Once they are taken, the row of their state can go."""
     seeded.run(MASSTRANSIT.definition)
     row = masstransit_row()
     insert(seeded, MASSTRANSIT, row)

@@ -174,7 +174,7 @@ NULLS = """
     ],
 )
 def test_what_nobody_addressed_or_wrote_is_not_sent(empty_database_url: str, database: Connection, row: str, null: str) -> None:
-    """A null is no name and no payload: it is archived with the columns in the sentence, and no replay sends what stands there instead."""
+    """The row is archived, and its error names the null columns. No replay sends the value that replaces a null in the archive."""
     database.execute(NULLS.encode())
     insert = "INSERT INTO queue_message (exchange, routing_key, content, options) VALUES "
     good = value(database, f"{insert} ('orders', '', 'null', NULL) RETURNING id")
@@ -227,7 +227,7 @@ def _wait_until_locked(database: Connection, count: int) -> None:
 
 @pytest.mark.slow
 def test_a_long_transaction_is_not_waited_for(empty_database_url: str, database: Connection) -> None:
-    """After five seconds the migration gives up, so that nobody stands behind it, and everything is as before."""
+    """The migration gives up after five seconds, so that no session queues behind it. Everything is as before."""
     database.execute(SCRIPT.encode())
     with psycopg.connect(empty_database_url) as long:
         long.execute(INSERT, ("1",))

@@ -41,7 +41,7 @@ def test_no_name_ends_the_quotes_of_a_step(cli: Cli, seeded: Seeded, name: str) 
 @pytest.mark.parametrize("again", ["", GO_OUTBOX.definition])
 @pytest.mark.parametrize("by", ["trigger", "view"])
 def test_a_table_that_was_dropped_hides_no_other_and_is_forgotten_by_back(cli: Cli, seeded: Seeded, by: str, again: str) -> None:
-    """With its functions, also where another table has its name now; the other one goes on."""
+    """`adopt back` also drops its functions, even where another table has its name by now. The other adoption continues."""
     cli("adopt", "mirror", "go-outbox", "outbox.messages", "--by", by)
     cli("adopt", "mirror", "debezium", "outboxevent", "--exchange", "e")
     cli("adopt", "switch", "outbox.messages")
@@ -83,6 +83,6 @@ def test_what_is_not_there_has_the_exit_code_of_that(cli: Cli, seeded: Seeded) -
 
 
 def test_a_check_prints_no_sql(cli: Cli, seeded: Seeded) -> None:
-    """Who asks for both is told, rather than given one of them."""
+    """A caller who asks for both gets an error, not one of the two."""
     said = cli.refused("adopt", "mirror", "go-outbox", "outbox.messages", "--check", "--sql", code=2)
     assert "--check runs nothing that --sql could print" in said

@@ -85,7 +85,7 @@ def test_a_lane_that_nobody_can_own_is_named(cli: Cli, seeded: Seeded) -> None:
 
 
 def test_a_message_that_its_index_does_not_lead_to_is_named(cli: Cli, seeded: Seeded) -> None:
-    """As after an upgrade of the system that sorts texts otherwise; the advice mends it."""
+    """This happens after an upgrade of the system that changes the sort order of texts. Following the advice repairs it."""
     seeded.run(KEY_INDEX, False, True)
     id_ = seeded.insert(ordering_key="k")
     seeded.run(KEY_INDEX, True, True)
@@ -106,7 +106,7 @@ def test_a_position_before_every_walk_is_named(cli: Cli, beside: Seeded) -> None
 
 
 def test_what_waits_for_somebody_is_counted_and_not_named(cli: Cli, seeded: Seeded, relay_row: int, between: Between) -> None:
-    """Paused exchanges, held keys, what stands behind a key's head, limited exchanges: each has a figure, none is watched."""
+    """Paused exchanges, held keys, messages behind a key's head and limited exchanges each have a figure. None of them is watched."""
     seeded.run("SELECT queue_message_pause('audit'), queue_message_key_park('held'), queue_message_limit('slow', 1)")
     seeded.insert(exchange="audit")
     seeded.insert(exchange="slow")

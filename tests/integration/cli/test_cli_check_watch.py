@@ -148,7 +148,7 @@ def test_a_backlog_waits_for_its_turn(cli: Cli, seeded: Seeded, between: Between
     "state", ['{"broker": "down or blocked"}', '{"broker": "up", "silent": {"orders": 12.5}, "walked_ago": -1000}', None]
 )
 def test_nothing_is_blamed_on_relays_that_cannot_send(cli: Cli, seeded: Seeded, between: Between, state: str | None) -> None:
-    """Nobody is alive, the broker is down, or the exchange does not answer: what can be claimed waits."""
+    """No relay is alive, the broker is down, or the exchange does not answer. In each case claimable messages wait."""
     if state:
         seeded.run(RELAY, state)
     seeded.insert()
@@ -174,7 +174,7 @@ def test_a_session_that_keeps_a_row_locked_is_named(cli: Cli, seeded: Seeded, be
 def test_a_message_whose_settle_waits_for_another_session_is_not_lost(
     cli: Cli, seeded: Seeded, relay_row: int, between: Between, database_url: str
 ) -> None:
-    """A living relay has claimed it, and settles it as soon as the named session ends; that of a dead relay can be freed by nobody."""
+    """The living relay settles its message as soon as the named session ends. No relay can free the message of a dead one."""
     settling, abandoned = seeded.insert(), seeded.insert()
     seeded.run(LOCKED, "-1 min", relay_row, settling)
     seeded.run(LOCKED, "-1 min", relay_row + 1, abandoned)

@@ -125,7 +125,7 @@ def test_what_is_no_schema_is_refused_in_one_sentence(
 
 
 def test_a_schema_that_takes_long_to_compile_is_refused(cli: Cli, seeded: Seeded, folder: Path) -> None:
-    """Each relay stands still while it compiles one, and keeps it: three hundred regular expressions with a large class take a gigabyte."""
+    """Compiling a schema blocks the relay, which keeps the result. Three hundred patterns with a large class take a gigabyte."""
     slow = {"allOf": [{"pattern": f"^[\\p{{L}} .-]{{1,100}}{n}$"} for n in range(300)]}
     (folder / "slow.json").write_text(json.dumps(slow))
     refused = cli.refused("contract", "add", "orders", "#", "slow.json", code=1)
@@ -175,7 +175,7 @@ def test_a_version_is_final(cli: Cli, seeded: Seeded) -> None:
     ],
 )
 def test_the_database_refuses_what_it_can_tell_is_no_contract(seeded: Seeded, values: tuple[str, str], sentence: str) -> None:
-    """Whoever writes it, with a sentence."""
+    """It refuses the write from any login, and says why in a sentence."""
     with pytest.raises(psycopg.errors.CheckViolation, match=sentence):
         seeded.run(
             "INSERT INTO queue_message_contract (exchange, routing_key, version, mode, schema) VALUES ('a', 'b', 1, %s, %s)", *values

@@ -108,7 +108,7 @@ def test_a_blocked_key_is_listed_and_skipped(cli: Cli, seeded: Seeded) -> None:
 
 @pytest.mark.parametrize("key", ["park\x1bkey", 'it\'s "x" \\', "\u202eK\u00e4se\u2028\U0001f600", "", "k 1%"])
 def test_a_sentence_of_the_database_shows_a_key_that_can_be_typed_again(cli: Cli, seeded: Seeded, key: str) -> None:
-    """As the command's own sentences do: a shell takes what stands there."""
+    """The command's own sentences do the same. A shell accepts the key exactly as it is printed."""
     head, other = seeded.insert(ordering_key=key), "019a8f4e-0000-7000-8000-000000000000"
 
     refused = [cli.refused("key", "skip", key, "--head", other, code=1)]
@@ -124,7 +124,7 @@ def test_a_sentence_of_the_database_shows_a_key_that_can_be_typed_again(cli: Cli
 
 
 def test_a_first_message_that_was_not_tried_is_skipped_by_its_id_only(cli: Cli, seeded: Seeded) -> None:
-    """Whoever saw the key wait meant the one before it, which may have gone since; what was tried needs no id."""
+    """The operator who saw the key wait meant the message before it, which may be gone. A message that was tried needs no id."""
     tried, successor = seeded.insert(ordering_key="k"), seeded.insert(ordering_key="k")
     seeded.run("UPDATE queue_message SET attempts = 1, available_at = now() + interval '1 h' WHERE id = %s", tried)
 
@@ -185,7 +185,7 @@ def test_an_exchange_is_shown_as_a_shell_takes_it(cli: Cli, seeded: Seeded) -> N
 
 
 def test_a_key_of_a_paused_exchange_says_so(cli: Cli, seeded: Seeded) -> None:
-    """With the reason and how the exchange goes on, in the list of keys; the status has a line for the exchange, not for each key."""
+    """The list of keys gives the reason and how to resume the exchange. The status has a line for the exchange, not for each key."""
     head = seeded.insert(ordering_key="k")
     cli("pause", "orders", "--reason", "upgrade")
 

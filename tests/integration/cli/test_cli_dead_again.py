@@ -74,7 +74,7 @@ def test_a_replay_that_retention_has_dropped_is_known_by_the_audit(cli: Cli, see
 
 
 def test_what_a_filter_has_replayed_is_refused_by_its_id(cli: Cli, seeded: Seeded) -> None:
-    """Whoever did it, and although that writes another answer; the other way round the filter leaves it out."""
+    """This holds for any login, although a replay by filter writes another answer. Conversely, the filter leaves out what went by id."""
     one, other = seeded.archive("failed", "unroutable"), seeded.archive("failed", "nacked")
     cli("replay", "--code", "unroutable")
     cli("dead", "replay", other)
@@ -102,7 +102,7 @@ def test_a_message_that_died_again_under_its_id_is_replayed_and_one_that_went_ou
 
 
 def _by_a_watch(connection: psycopg.Connection[Any], dead: str) -> None:
-    """The rule replays what nobody has acknowledged."""
+    """The rule replays a message that is not acknowledged."""
     connection.execute("SELECT queue_message_dead_replay(id, xid, seq, 1) FROM queue_message_dead WHERE id = %s", (dead,))
 
 

@@ -41,7 +41,7 @@ def test_the_ids_of_lines_are_printed_if_asked_for(cli: Cli, seeded: Seeded) -> 
 
 
 def test_bad_lines_are_named_by_number_and_nothing_is_enqueued(cli: Cli, seeded: Seeded) -> None:
-    """Also where the bad line stands behind thousands of good ones that were sent to the database already."""
+    """The bad line may also follow thousands of good ones that were already sent to the database."""
     good = b"".join(b"%d\n" % number for number in range(1500))
 
     assert "" == cli("enqueue", "orders", "paid", stdin=good + b'{\n"\xff"\n\n"\\u0000"\n7\n', code=1)

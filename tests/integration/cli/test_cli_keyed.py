@@ -17,7 +17,7 @@ def _enqueued(cli: Cli, content: int, *key: str) -> str:
 
 
 def test_status_counts_what_waits_under_a_key_and_what_became_of_it(cli: Cli, seeded: Seeded) -> None:
-    """Beside the queue; replaced, bundled and cancelled ones stand among the newest results by their codes."""
+    """The count is next to that of the queue. Replaced, bundled and cancelled messages are among the newest results by their codes."""
     for content in (1, 2):
         _enqueued(cli, content, "--coalesce-key", "k")
         _enqueued(cli, content, "--bundle-key", "b")
@@ -71,7 +71,7 @@ def test_a_replaced_message_is_shown_with_what_replaced_it_and_the_other_way_rou
 
 
 def test_a_bundle_is_shown_with_its_parts_and_a_part_with_its_bundle(cli: Cli, seeded: Seeded) -> None:
-    """Also when it was settled; a bundle beside it of the same fold has its own."""
+    """This also holds for a settled bundle. Another bundle of the same fold has its own parts."""
     parts = [_enqueued(cli, content, "--bundle-key", "b") for content in range(3)]
     other = _enqueued(cli, 9, "--bundle-key", "other")
     seeded.run(FOLD)

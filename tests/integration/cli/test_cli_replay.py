@@ -129,7 +129,7 @@ def test_a_replay_goes_page_by_page_and_a_broken_one_goes_on(cli: Cli, seeded: S
 
 
 def test_progress_is_told_where_there_is_no_terminal(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line every few seconds, beside the result."""
+    """A line is printed every few seconds, in addition to the result."""
     for _ in range(3):
         seeded.archive("success")
     monkeypatch.setattr(cli_replay, "PAGE", 2)
@@ -153,7 +153,7 @@ def test_a_rate_is_held(cli: Cli, seeded: Seeded) -> None:
 
 
 def test_a_replay_without_a_filter_is_refused(cli: Cli) -> None:
-    """Nobody replays the whole archive by mistake."""
+    """No operator replays the whole archive by mistake."""
     assert cli.refused("replay", code=2).startswith("Say what to replay: at least one of --from")
     assert "Say what to replay" in cli.refused("replay", "--limit", "5", code=2)
 

@@ -27,7 +27,7 @@ def relay_row(seeded: Seeded) -> int:
 
 @pytest.fixture
 def beside(seeded: Seeded) -> Iterator[Seeded]:
-    """The database, beside the triggers."""
+    """The database, with its triggers bypassed."""
     seeded.run("SET session_replication_role = replica")
     yield seeded
     seeded.run("RESET session_replication_role")
@@ -67,7 +67,7 @@ def test_a_message_behind_another_names_the_first_of_its_key(cli: Cli, seeded: S
 
 
 def test_behind_the_first_message_of_a_paused_exchange_both_are_named(cli: Cli, seeded: Seeded) -> None:
-    """The message and its exchange, which may be another one; its time is told by its state."""
+    """The output names the head and its exchange, which may be a different one. The head's state shows that it is delayed."""
     head = seeded.insert(ordering_key="k", exchange="audit", available_at="2031-01-01T00:00:00Z")
     id_ = seeded.insert(ordering_key="k")
     seeded.run("SELECT queue_message_pause('audit')")
@@ -92,7 +92,7 @@ def test_what_waits_under_a_key_of_its_own_is_not_the_first_of_an_ordering_key(c
 
 @pytest.mark.parametrize(("by", "signed"), [("", ""), ("ann", " (as ann)")])
 def test_a_message_of_a_parked_key_names_who_parked_it(cli: Cli, seeded: Seeded, by: str, signed: str) -> None:
-    """With why, and what has it go on; also for one that would go first, and one of a paused exchange."""
+    """It also gives the reason and the command that resumes the key. The head and a message of a paused exchange show the same."""
     head, id_ = (seeded.insert(ordering_key="customer 7") for _ in range(2))
     seeded.run("SELECT queue_message_key_park('customer 7', 'broken address', %s)", by or None)
     [(since, user)] = seeded.run(PARKED)
@@ -142,7 +142,7 @@ def test_a_message_of_a_limited_exchange_says_so(cli: Cli, seeded: Seeded) -> No
     ],
 )
 def test_a_message_that_can_be_claimed_waits_for_a_relay(cli: Cli, seeded: Seeded, state: str | None, words: str) -> None:
-    """Nobody is alive, the broker is down, the exchange does not answer, or it is next."""
+    """No relay is alive, the broker is down, the exchange does not answer, or the message is next."""
     if state:
         seeded.run(RELAY, state)
 

@@ -157,7 +157,7 @@ def test_more_parked_keys_than_are_counted_are_said_to_be_more(cli: Cli, seeded:
 
 
 def test_a_role_that_may_not_see_other_sessions_is_told_no_age(cli: Cli, database_url: str) -> None:
-    """The number alone stands there, not an age of none, and what to do about it."""
+    """The status shows only the number, without an age, and says what to do about it."""
     with psycopg.connect(database_url) as other, login(database_url, "queue_message_operator") as url:
         other.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
         printed = cli("status", RELAY_DATABASE_URL=url)

@@ -15,7 +15,7 @@ ENDS = {"first": "0001-01-01 00:00:00+00", "last": "9999-12-31 23:59:59.999999+0
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Asia/Kathmandu", "Pacific/Niue"])
 def test_a_time_at_the_end_of_the_calendar_fails_no_command(cli: Cli, seeded: Seeded, database_url: str, zone: str, end: str) -> None:
-    """Whoever inserted it would keep operators from what waits for all."""
+    """Otherwise a person who inserts such a time could hide all waiting messages from operators."""
     with psycopg.connect(database_url, autocommit=True) as owner:
         owner.execute(sql.SQL("ALTER DATABASE {} SET timezone = {}").format(sql.Identifier(owner.info.dbname), zone))
     times = {"created_at": ENDS[end], "available_at": ENDS[end]} if end == "first" else {"available_at": ENDS[end]}

@@ -104,7 +104,7 @@ def test_a_time_that_no_calendar_has_hides_no_neighbour(cli: Cli, beside: Seeded
 
 
 def test_a_rule_replays_what_died_at_a_time_that_no_calendar_has(cli: Cli, beside: Seeded) -> None:
-    """At once, as nobody can tell how long ago that was; its neighbour waits for its own time."""
+    """The rule replays it at once, because its age is unknown. Its neighbour waits for its own time."""
     bad = archive_beside(beside, "'bad'", archived_at="'12000-01-01'", code="'nacked'")
     good = archive_beside(beside, "'good'", code="'nacked'")
 
@@ -152,7 +152,7 @@ def test_a_contract_on_trial_leaves_out_what_cannot_be_handed_out(cli: Cli, besi
 
 
 def test_a_content_that_retention_has_dropped_meanwhile_is_said_to_be_missing(database_url: str) -> None:
-    """The message is told all the same."""
+    """The message is still reported."""
     with OperatorSession(database_url, schema="public") as opened:
         told = dead_commands.with_content(opened, {"id": str(uuid.uuid4()), "xid": "7", "seq": 1})
 

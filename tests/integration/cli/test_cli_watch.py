@@ -154,7 +154,7 @@ def test_sigterm_lets_the_command_finish_and_a_second_one_kills_it(cli: Cli, see
 
 
 def test_a_command_gets_few_variables_and_no_secret(cli: Cli, seeded: Seeded, tmp_path: Path) -> None:
-    """Beside PATH and the like only those that --env names."""
+    """In addition to PATH and the like, it gets only the variables that --env names."""
     seeded.archive("failed")
     cli.env |= {
         "RELAY_WEBHOOK_SECRET": "whsec_" + "QUFB" * 8,
@@ -216,7 +216,7 @@ def test_a_command_that_cannot_run_is_a_usage_error(cli: Cli, command: str) -> N
 
 
 def test_a_lost_connection_is_waited_out(cli: Cli, seeded: Seeded) -> None:
-    """One sentence, and the watch goes on where it was: nothing is printed twice."""
+    """The watch prints one sentence and continues where it was. It prints nothing twice."""
     seeded.archive("failed", routing_key="before")
     process = cli.start("dead", "watch", "--poll", "0.2")
     assert "'before'" in _line(process)
@@ -251,7 +251,7 @@ class _Recorder:
 
 
 def test_a_message_that_commits_late_is_not_missed(database_url: str, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A settle that began before others and committed after them stands below what was seen last; pages are small here."""
+    """A settle that began before others and committed after them is below the last position seen. Pages are small here."""
     monkeypatch.setattr(cursor, "PAGE", 2)
     recorder = _Recorder()
     watch = DeadWatch(WatchPlan(handlers=[recorder]), stopped=lambda: False)

@@ -1,4 +1,4 @@
-"""relay dead watch under a flood of dead messages: another exchange's death is told within seconds, and everything is told once."""
+"""relay dead watch under a flood of dead messages: another exchange's death is reported within seconds, and everything is reported once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.relays.cli import Cli, Seeded
 
 FLOOD = 700
 SECONDS = 10.0
-"""Within which a death of another exchange is told; one after another the flood takes far longer."""
+"""A death of another exchange is reported within this time. Handling the flood one by one takes far longer."""
 OUTCOMES = {
     "succeeds": ("sleep 0.05", ()),
     "fails": ("exit 1", ()),
@@ -33,7 +33,7 @@ def _flood(seeded: Seeded, exchange: str, size: int = FLOOD) -> None:
 
 
 def _command(folder: Path, flood: str) -> str:
-    """A command that prints the exchange of its message and does with those of the flood as told."""
+    """A command that prints the exchange of its message, and then runs `flood` for messages of the flood."""
     path = folder / "handler.sh"
     path.write_text(f'read -r message\ncase "$message" in\n*\'"exchange": "victim"\'*) echo victim ;;\n*) echo flood; {flood} ;;\nesac\n')
     return f"/bin/sh {path}"
@@ -66,7 +66,7 @@ class _Told:
 @pytest.mark.parametrize("exchange", [ONE, MANY], ids=["of one exchange", "of many exchanges"])
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_a_flood_does_not_hide_a_death_of_another_exchange(cli: Cli, seeded: Seeded, tmp_path: Path, outcome: str, exchange: str) -> None:
-    """Whatever its handling comes to: what waits takes nobody's place, and exchanges take turns."""
+    """This holds for any outcome of the handling. A waiting message takes no other's place, and exchanges take turns."""
     flood, options = OUTCOMES[outcome]
     process = cli.start("dead", "watch", "--poll", "0.5", *options, "--command", _command(tmp_path, flood))
     _drain(process)

@@ -173,7 +173,7 @@ def test_a_locked_list_of_watches_ends_a_watch_for_cron(cli: Cli, seeded: Seeded
 
 
 def test_a_connection_by_a_pooler_keeps_its_own_patience(monkeypatch: pytest.MonkeyPatch, database_url: str) -> None:
-    """Whoever gets it next from the pooler would fail after a second of waiting."""
+    """Otherwise the next client that gets it from the pooler would fail after a second of waiting."""
     monkeypatch.setenv("RELAY_DATABASE_URL", database_url)
     monkeypatch.setenv("RELAY_PREPARE", "false")
     with session() as opened:

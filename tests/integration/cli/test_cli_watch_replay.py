@@ -71,7 +71,7 @@ def test_at_most_counts_replays_that_kept_their_id(cli: Cli, seeded: Seeded) -> 
 
 
 def test_a_lineage_that_retention_has_cut_is_not_replayed(cli: Cli, seeded: Seeded) -> None:
-    """Nobody knows how long it was."""
+    """The length of its lineage is unknown."""
     seeded.archive("failed", "unroutable")
     cli("dead", "watch", "--once", "--replay", RULE)
     _die_again(seeded)
@@ -111,7 +111,7 @@ def test_one_rule_that_waits_does_not_keep_another(cli: Cli, seeded: Seeded) -> 
 
 
 def test_handlers_see_a_message_before_it_is_replayed(cli: Cli, seeded: Seeded) -> None:
-    """Also where the first try fails: a replay answers, and then nobody would be told. What a rule replays is not acknowledged before."""
+    """They do even if the first try fails, as a replay ends the reports. A message that a rule replays is not acknowledged before."""
     dead = seeded.archive("failed", "unroutable")
     answers = [Answer(500), Answer()]
     with hook() as receiver:
@@ -132,7 +132,7 @@ def test_handlers_see_a_message_before_it_is_replayed(cli: Cli, seeded: Seeded) 
 
 
 def test_what_the_queue_refuses_is_named_and_left(cli: Cli, seeded: Seeded) -> None:
-    """The next one is replayed, and the watch goes on."""
+    """The next one is replayed, and the watch continues."""
     bad, good = (seeded.archive("failed", "unroutable", routing_key=key) for key in ("bad", "good"))
     seeded.run("ALTER TABLE queue_message ADD CONSTRAINT no_bad CHECK (routing_key <> 'bad') NOT VALID")
 
@@ -174,7 +174,7 @@ def test_an_operators_login_may_watch_acknowledge_and_replay(cli: Cli, seeded: S
 
 
 def test_a_rule_is_read_as_it_is_written() -> None:
-    """Quotes hold commas; a star stands for any characters, and nothing else has a meaning."""
+    """Quotes may contain commas. A star matches any characters, and nothing else is special."""
     rule = parse_rule("exchange='a,b',routing-key=order.*.x,result=failed,after=2h,at-most=7")
 
     assert ("a,b", timedelta(hours=2), 7) == (rule.exchange, rule.after, rule.at_most)

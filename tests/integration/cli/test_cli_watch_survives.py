@@ -135,7 +135,7 @@ def test_ten_thousand_at_once_are_each_told_once_in_bounded_memory(cli: Cli, see
 
 
 def test_of_two_watches_with_the_same_handlers_one_is_at_work(cli: Cli, seeded: Seeded) -> None:
-    """The other takes over when that one is killed; one with another filter works beside them."""
+    """The other takes over when the first is killed. A watch with another filter works alongside them."""
     watch = ("dead", "watch", "--poll", "0.2", "--ack", "--log", "--json", "--command", "true")
     first = cli.start(*watch)
     seeded.archive("failed", routing_key="one")

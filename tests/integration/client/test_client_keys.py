@@ -150,7 +150,7 @@ def test_a_stream_of_messages_with_a_key_goes_by_the_view(connection: psycopg.Co
 def test_a_call_takes_messages_with_a_key_or_without(
     connection: psycopg.Connection[Any], database_url: str, call: Any, messages: list[dict[str, Any]], place: int, here: str, before: str
 ) -> None:
-    """Two statements would keep neither the order nor all or none; nothing is inserted, and the transaction goes on."""
+    """A call with both inserts nothing, and the transaction continues. Two statements would preserve neither order nor atomicity."""
     enqueue(connection, {**PLAIN, "content": "before"})
     with pytest.raises(MessageError) as refused:
         call(connection, messages)
@@ -177,7 +177,7 @@ def test_a_call_takes_messages_with_a_key_or_without(
     ],
 )
 def test_what_makes_no_sense_is_refused_in_the_words_of_the_database(database_url: str, columns: dict[str, Any]) -> None:
-    """By the client before any SQL, with the sentence that an INSERT by hand is told."""
+    """The client refuses it before any SQL, with the sentence that an INSERT by hand gets."""
     with psycopg.connect(database_url) as connection:
         with pytest.raises(MessageError) as refused:
             enqueue(connection, {**PLAIN, **columns})
@@ -250,6 +250,6 @@ async def test_who_waited_for_the_first_is_told_its_id(database_url: str) -> Non
 
 
 async def _held_up(watcher: psycopg.AsyncConnection[Any]) -> bool:
-    """Whether the second stands behind a lock."""
+    """Whether the second session waits for a lock."""
     cursor = await watcher.execute("SELECT FROM pg_stat_activity WHERE application_name = 'second' AND wait_event_type = 'Lock'")
     return await cursor.fetchone() is not None

@@ -75,7 +75,7 @@ def test_a_name_that_cannot_be_noted_leaves_the_transaction_usable(connection: p
 
 @pytest.mark.parametrize("first_commits", [True, False])
 async def test_a_concurrent_duplicate_waits_for_the_first(queue: Queue, first_commits: bool) -> None:
-    """It is told what became of the first: handled, or its turn now."""
+    """The duplicate then learns that the message was handled, or that it is its own turn."""
     async with _consumer(queue.url, "first") as first, _consumer(queue.url, "second") as second:
         assert await once_async(first, ID, consumer="billing")
         waiting = asyncio.create_task(once_async(second.cursor(), ID, consumer="billing"))
@@ -138,7 +138,7 @@ def test_the_id_is_read_as_any_client_gives_it(value: object) -> None:
 
 @pytest.mark.parametrize("headers", [None, {}, {"x-relay-id": ""}, {"x-relay-id": None}])
 def test_without_the_header_the_message_id_stands_in(headers: dict[str, object] | None) -> None:
-    """For what did not come through a relay; without either nobody can tell."""
+    """This is for messages that did not come through a relay. Without either, the id is unknown."""
     assert ["its own"] * 2 == [relay_id(headers, given) for given in ("its own", b"its own")]
     with pytest.raises(ConsumerError, match="did not come through a relay"):
         relay_id(headers)

@@ -1,4 +1,4 @@
-"""The service of docs/start.md runs as it stands there."""
+"""The service of docs/start.md runs exactly as printed there."""
 
 from __future__ import annotations
 

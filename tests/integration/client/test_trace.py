@@ -46,7 +46,7 @@ async def test_other_options_and_headers_stay(queue: Queue) -> None:
 
 
 async def test_malformed_and_hostile_traces_are_left_out(queue: Queue) -> None:
-    """The INSERT goes on as if they were not there."""
+    """The INSERT continues as if they were absent."""
     for parent in ["", *BAD_PARENTS]:
         assert {} == await _options(queue, parent=parent, state=STATE), parent[:80]
     assert {} == await _options(queue, parent=None, state=STATE)

@@ -37,7 +37,7 @@ def process_of(checker: LargeChecks) -> asyncio.subprocess.Process:
 
 
 def processes() -> list[int]:
-    """Children of this one that check contents; also those that nobody has noticed yet."""
+    """Children of this process that check contents, including those that no code has noticed yet."""
     children = [int(pid) for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()]
     return [pid for pid in children if b"relay.contracts.check_process" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
@@ -171,7 +171,7 @@ async def test_a_checker_that_was_closed_starts_no_process(starting: asyncio.Eve
 
 
 async def test_a_check_that_is_cut_off_as_its_process_starts_leaves_none_behind(starting: asyncio.Event) -> None:
-    """Nobody would know of it."""
+    """The relay would not know of it."""
     checker = LargeChecks()
     checking = asyncio.create_task(checker.judge("orders", b"{}", ["true"]))
     await starting.wait()
@@ -182,7 +182,7 @@ async def test_a_check_that_is_cut_off_as_its_process_starts_leaves_none_behind(
 
 
 async def test_the_process_starts_as_the_relay_did_and_knows_no_secret(checker: LargeChecks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It finds the libraries of Python, and no password stands in its environment."""
+    """It finds Python's libraries, and its environment contains no password."""
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
     monkeypatch.setenv("RELAY_DATABASE_URL", "postgresql://relay:hunter22@db/app")
     assert KEPT == await checker.judge("orders", b"{}", ["true"])

@@ -54,7 +54,7 @@ def is_busy(pid: int) -> bool:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and has not ended; whoever it was left to may never ask for its exit code."""
+    """Whether a process exists and has not ended. The parent that inherited it may never ask for its exit code."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -165,7 +165,7 @@ async def delivered(queue: Queue, exchange: str, count: int) -> bool:
 async def test_what_is_only_on_trial_goes_out_however_long_its_check_takes(
     relays: Relays, queue: Queue, topology: Topology, amqp_url: str
 ) -> None:
-    """And is told of."""
+    """The relay also logs that its check took too long."""
     inbox = await topology.declare()
     await enforce(queue, inbox.exchange, {"uniqueItems": True}, "warn")
     relay = await relays.start(database=queue.url, broker=amqp_url)
@@ -206,7 +206,7 @@ async def test_a_process_that_checks_may_be_killed_and_nothing_is_lost(
 async def test_the_process_that_checks_ends_with_a_relay_that_is_killed(
     relays: Relays, queue: Queue, topology: Topology, amqp_url: str, say: Say
 ) -> None:
-    """Also in the midst of a check, which would go on until its processor time is over."""
+    """It also ends in the middle of a check, which would otherwise continue until its processor time is over."""
     inbox = await topology.declare()
     await enforce(queue, inbox.exchange, {"uniqueItems": True})
     relay = await relays.start(database=queue.url, broker=amqp_url)

@@ -60,7 +60,7 @@ async def test_a_policy_does_not_wait_until_contracts_are_compiled(queue: Queue,
 
 
 async def test_contracts_are_read_when_they_changed_and_not_otherwise(queue: Queue, store: MadeStore) -> None:
-    """Each change once; without any, and in between, nothing is read beside the policy."""
+    """Each change is read once. Without a change, and between changes, only the policy is read."""
     told: list[list[tuple[Any, ...]]] = []
     upkeep = PostgresMaintenance(store=store, needs=1, adopt=lambda _policy, _settings: None, contracts=noting(told))
     await refresh(upkeep)

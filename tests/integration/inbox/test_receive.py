@@ -78,7 +78,7 @@ async def test_the_same_message_through_two_queues_is_two_messages(
 async def test_messages_without_an_id_are_all_kept(
     start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue
 ) -> None:
-    """Nobody can tell whether two of them are one, so none is dropped."""
+    """It is unknown whether two of them are the same message, so none is dropped."""
     await start_receive(inbox.queue)
     await publish(channel, inbox, [b"1", b"1"])
     await received(inbox_queue, 2)
@@ -276,7 +276,7 @@ async def test_an_inbox_that_becomes_an_outbox_gets_nothing_more(
 
 
 async def test_an_outbox_is_not_received_into(start_receive: Start, inbox: Declared, inbox_queue: Queue) -> None:
-    """The sentence says how to make an inbox; as soon as there is one, it goes on."""
+    """The sentence says how to make an inbox. The receiver continues as soon as there is one."""
     await inbox_queue.sql("SELECT queue_message_config_set('direction', 'outbox')")
     receiver = await start_receive(inbox.queue, ready=False)
     line = await receiver.logged("database_down")

@@ -73,7 +73,7 @@ async def written(queue: Queue) -> list[int]:
 async def test_an_open_mark_holds_up_its_own_delivery_alone(
     inbox: Inbox, inbox_queue: Queue, app: psycopg.AsyncConnection[object], end: str
 ) -> None:
-    """Its neighbours come in, in their order, while it stays open; it comes in when the mark is taken back, or is known when it stands."""
+    """Neighbours come in, in order, while the mark is open. After a rollback the delivery comes in; after a commit it counts as known."""
     deliveries = [given(b"%d" % number, queue=f"q{number % 2 or ''}", message_id=str(number)) for number in range(MANY)]
     await mark(app, "50")
     told: list[events.Event] = []
@@ -115,7 +115,7 @@ async def test_what_the_dead_side_does_not_take_either_holds_up_nothing(inbox: I
 
 
 async def test_a_broken_trigger_holds_up_its_own_deliveries(inbox: Inbox, inbox_queue: Queue) -> None:
-    """It says nothing about the messages: they are not rejected, and come in once it is mended."""
+    """The error says nothing about the messages, so they are not rejected. They come in once the trigger is repaired."""
     await inbox_queue.sql("CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM FROM nowhere; RETURN NEW; END$$")
     await inbox_queue.sql(
         "CREATE TRIGGER broken BEFORE INSERT ON queue_message FOR EACH ROW WHEN (NEW.content = '0') EXECUTE FUNCTION broken()"
@@ -162,7 +162,7 @@ async def test_a_receiver_waits_with_what_is_held_up_and_acknowledges_the_rest(
     start_receive: Start, topology: Topology, unique: str, channel: AbstractChannel, inbox_queue: Queue,
     app: psycopg.AsyncConnection[object],
 ) -> None:  # fmt: skip
-    """In both queues; a receiver that leaves gives back the held one, and the next writes it."""
+    """It does so in both queues. When it stops, it returns the held delivery, and the next receiver writes it."""
     first, second = [await topology.declare(f"{unique}.{n}", f"{unique}.{n}") for n in range(2)]
     await mark(app, "50", queue=first.queue)
     ids = [str(number) for number in range(MANY)]

@@ -51,7 +51,7 @@ async def sleeping(queue: Queue, when: str) -> None:
 
 
 async def test_a_delivery_that_takes_for_ever_is_rejected_and_its_neighbours_come_in(inbox: Inbox, inbox_queue: Queue) -> None:
-    """Once, in their order, also those of other queues; its payload is kept, and no statement of it goes on."""
+    """Neighbours in all queues come in once and in order. The hung payload is kept, and no statement for it is left running."""
     await sleeping(inbox_queue, f"NEW.content = '{POISON.decode()}'")
     deliveries = [given(b"%d" % number, queue=f"q{number % 2}", message_id=str(number)) for number in range(1, 7)]
     await receive(inbox, [*deliveries[:3], given(POISON, message_id="poison"), *deliveries[3:]])

@@ -86,7 +86,7 @@ async def test_a_letter_stops_no_receiver_wherever_it_is(url: str) -> None:
 
 
 async def test_names_that_nobody_could_read_stop_no_receiver(url: str) -> None:
-    """What stands for their bytes is a letter that these encodings lack as well."""
+    """Their bytes are replaced by a letter that these encodings lack as well."""
     made = unreadable(queue="q", names=("x\ufffd", "k\ufffd"), header=b"", payload=b"\x00\xff", error=ValueError("bytes"))
     await written(url, [made])
     assert [(b"\x00\xff", r"x\ufffd", r"k\ufffd", "properties_invalid")] == await texts_of(url, "body, exchange, routing_key, error_code")

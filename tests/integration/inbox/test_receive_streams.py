@@ -37,7 +37,7 @@ async def test_a_stream_is_refused_at_the_start(
 async def test_a_queue_that_becomes_a_stream_is_left_alone_until_it_is_none_again(
     start_receive: Start, topology: Topology, channel: AbstractChannel, inbox_queue: Queue, unique: str, before: str
 ) -> None:
-    """Deleted and declared again, or declared late: log and probe say what to do, and the other queues go on."""
+    """It is deleted and declared again, or declared late. Log and probe say what to do, and the other queues continue."""
     name = f"{unique}.changing"
     other = await topology.declare(f"{unique}.other", f"{unique}.other")
     if before == "taken from":

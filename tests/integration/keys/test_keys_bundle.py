@@ -138,7 +138,7 @@ async def test_parts_that_are_too_long_together_go_in_halves(queue: Queue) -> No
 
 
 async def test_a_part_that_the_queue_refuses_alone_is_dead(queue: Queue) -> None:
-    """As one that came in beside the triggers; its neighbours are sent."""
+    """An example is a part that bypassed the triggers. Its neighbours are sent."""
     good = [await keyed(queue, bundle_key="b", content=n) for n in (1, 2)]
     bad = await keyed(queue, bundle_key="b", content=3)
     await queue.sql("UPDATE queue_message_keyed_row SET options = '{\"priority\": 300}' WHERE id = %s", bad)

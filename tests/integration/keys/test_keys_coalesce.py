@@ -76,7 +76,7 @@ async def test_a_claim_that_is_being_made_is_not_waited_for(queue: Queue) -> Non
 
 
 async def test_the_replaced_head_of_an_ordering_key_lets_it_go_on(queue: Queue) -> None:
-    """What stands behind it is due."""
+    """The message behind it is due."""
     await keyed(queue, coalesce_key="c", ordering_key="k", content=1)
     await fold(queue)
     [behind] = await queue.insert(ordering_key="k")
@@ -158,7 +158,7 @@ async def test_two_folds_at_once_send_once(queue: Queue) -> None:
 
 
 async def test_a_fold_does_not_begin_before_the_other_has_ended(queue: Queue) -> None:
-    """It could not see what the other sent, and would leave that beside its successor."""
+    """It could not see what the other fold sent, and would leave that message next to its successor."""
     first = await keyed(queue, coalesce_key="c", content=1)
     await queue.sql("SET lock_timeout = '1s'")
     async with await psycopg.AsyncConnection.connect(queue.url) as other_fold:
@@ -242,7 +242,7 @@ async def test_a_missing_day_leaves_what_waits_where_it_is(queue: Queue) -> None
 
 
 async def test_what_the_queue_refuses_at_the_fold_is_dead_and_holds_up_no_other(queue: Queue) -> None:
-    """As one that came in beside the triggers."""
+    """An example is a message that bypassed the triggers."""
     bad = await keyed(queue, coalesce_key="c", content=1)
     await queue.sql("UPDATE queue_message_keyed_row SET options = '{\"priority\": 300}'")
     await keyed(queue, coalesce_key="d", content=2)

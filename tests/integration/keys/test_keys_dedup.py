@@ -110,7 +110,7 @@ async def test_what_makes_no_sense_is_refused_with_a_sentence(queue: Queue, colu
 
 @pytest.mark.parametrize("column", ["exchange", "content", "options", "routing_key", "id"])
 async def test_null_is_refused_where_the_queue_refuses_it(queue: Queue, column: str) -> None:
-    """Also what stands in a bundle."""
+    """This includes the messages of a bundle."""
     values = {"exchange": "'e'", column: "NULL"}
     for key in ("bundle_key", "coalesce_key", "dedup_key"):
         with pytest.raises(errors.NotNullViolation):
@@ -118,7 +118,7 @@ async def test_null_is_refused_where_the_queue_refuses_it(queue: Queue, column: 
 
 
 async def test_roles_of_messages_with_a_key(queue: Queue) -> None:
-    """A producer inserts and sees ids alone; a relay and an operator fold; nobody reads or changes what waits."""
+    """A producer inserts and sees only ids; a relay and an operator fold. No role reads or changes waiting messages."""
     with login(queue.url, "queue_message_producer") as url:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as app:
             for key in ("bundle_key", "coalesce_key", "dedup_key"):

@@ -1,4 +1,4 @@
-"""A trigger of the application's that refuses one message: what is due beside it is sent, and that one is told of and tried again."""
+"""A trigger of the application's refuses one message: the others that are due are sent, and that one is reported and tried again."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ FAILING = "SELECT exchange, key, why FROM queue_message_keyed_failing"
 RAISES = ("RAISE EXCEPTION 'thirteen is not sold'", "thirteen is not sold")
 SKIPS = ("RETURN NULL", "A trigger of {} skips the INSERT without an error.")
 EITHER = pytest.mark.parametrize("refusal", [RAISES, SKIPS], ids=["raises", "skips"])
-"""What the trigger does, and how that is told of."""
+"""What the trigger does, and how that is reported."""
 
 
 async def refuse(queue: Queue, table: str = "queue_message", refusal: tuple[str, str] = RAISES) -> str:
-    """Have the application refuse the content 13 there; return how that is told of."""
+    """Have the application refuse the content 13 there; return how that is reported."""
     await queue.sql(REFUSES.format(refusal[0], table))
     return refusal[1].format(table)
 
@@ -41,7 +41,7 @@ async def refuse(queue: Queue, table: str = "queue_message", refusal: tuple[str,
 @pytest.mark.parametrize("kind", ["coalesce_key", "bundle_key"])
 @pytest.mark.ids("D7")
 async def test_a_key_that_cannot_be_sent_holds_up_no_other(queue: Queue, kind: str, refusal: tuple[str, str]) -> None:
-    """The others are sent by the same fold; why it failed is told, and nothing of it is lost."""
+    """The same fold sends the others. The reason of the failure is reported, and no message under the key is lost."""
     why = await refuse(queue, refusal=refusal)
     for n in (12, 13, 14):
         await keyed(queue, **{kind: f"k{n}"}, content=n)
@@ -136,7 +136,7 @@ async def test_a_row_that_a_trigger_keeps_from_the_archive_does_not_hold_its_bat
 async def test_a_relay_tells_of_a_key_that_cannot_be_sent_and_sends_the_others(
     relays: Relays, queue: Queue, topology: Topology, amqp_url: str
 ) -> None:
-    """Once for each reason, and again when it goes on."""
+    """It logs each reason once, and logs again when the key recovers."""
     inbox = await topology.declare()
     to = {"exchange": inbox.exchange, "routing_key": inbox.routing_key}
     await refuse(queue)

@@ -384,7 +384,7 @@ async def test_small_parts_behind_many_large_ones_of_their_key_hold_up_no_small_
 @KINDS
 @pytest.mark.parametrize(("headers", "is_large"), [(5, False), (200, True)])
 async def test_many_headers_make_a_message_large(queue: Queue, kind: str, headers: int, *, is_large: bool) -> None:
-    """The queue judges each of them anew at the fold, which takes as long as ten times their bytes of content."""
+    """The fold judges each header again. That takes as long as ten times as many bytes of content."""
     await keyed(queue, options={"headers": {f"h{n}": n for n in range(headers)}}, **{kind: "k"})
 
     assert is_large == await queue.value("SELECT large FROM queue_message_keyed_row")

@@ -139,7 +139,7 @@ async def test_a_call_ends_after_two_seconds_and_the_next_goes_on(queue: Queue, 
 
 
 async def test_what_a_call_leaves_to_the_large_keys_takes_of_its_time(queue: Queue) -> None:
-    """Here it takes more than the second that small keys have, so the next call goes on; it did not end before all were left."""
+    """Here it takes more than the second that small keys have, so the next call continues. The call ended only after all were left."""
     for key in range(3):
         for part in (1, 2):
             await keyed(queue, content=part, bundle_key=f"k{key}")
@@ -212,7 +212,7 @@ async def test_no_older_version_is_sent_while_a_newer_one_waits_for_its_next_try
 
 @pytest.mark.parametrize("first", ["body_too_large", "refused"])
 async def test_no_part_passes_one_that_cannot_be_sent_where_another_is_dead(queue: Queue, first: str) -> None:
-    """The dead one is out of the way; what stands behind one that a trigger refuses waits with it."""
+    """The dead part is out of the way. Parts behind one that a trigger refuses wait with it."""
     await refuse(queue, "NEW.content = '[2]'")
     await queue.sql("SELECT queue_message_config_set('max_body_bytes', '100'), queue_message_config_set('bundle_max_messages', '1')")
     for n in range(5):

@@ -18,7 +18,7 @@ from tests.support.database.queue import Queue
 
 KINDS = pytest.mark.parametrize("kind", ["coalesce_key", "bundle_key"])
 STATISTICS = pytest.mark.parametrize("statistics", ["SELECT", "ANALYZE queue_message_keyed_row", "VACUUM ANALYZE queue_message_keyed_row"])
-"""Autovacuum comes when it likes. Beside an old snapshot it says of a table full of folded messages that it is empty."""
+"""Autovacuum runs at any time. While an old snapshot is open, it takes a table full of folded messages for empty."""
 SIZES = pytest.mark.parametrize(("length", "count"), [(1, 12_000), (20_000, 1500)], ids=["small", "large"])
 MORE = 60
 """Pages that deeper indexes and other plans may take."""

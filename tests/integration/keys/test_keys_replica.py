@@ -68,6 +68,6 @@ async def test_a_message_under_a_key_is_refused_where_no_trigger_fires(
 
 
 async def test_a_plain_message_is_taken_where_no_trigger_fires(queue: Queue) -> None:
-    """Nobody judges it; it is in the queue."""
+    """No trigger judges it, and it is in the queue."""
     await queue.sql("SET session_replication_role = replica")
     assert [await queue.insert()] == [[str(id_) for (id_,) in await queue.sql("SELECT id FROM queue_message")]]

@@ -52,7 +52,7 @@ async def test_keys_that_must_stay_keep_no_others_and_are_passed_for_a_day(queue
 
 
 async def test_keys_that_grow_old_later_are_looked_at_meanwhile(queue: Queue) -> None:
-    """They are behind the place at which the walk stands."""
+    """They are behind the place that the walk has reached."""
     await small_pages(queue)
     await queue.sql(KEPT, 5)
     assert [] == await retain(queue)

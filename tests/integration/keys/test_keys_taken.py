@@ -28,7 +28,7 @@ async def sent_as(queue: Queue, id_: str) -> str:
 
 
 async def test_a_message_whose_id_is_taken_is_sent_with_a_new_one(queue: Queue) -> None:
-    """The archive names the new id under the one that it had, and under those of its older versions. The message is nobody's replay."""
+    """The archive gives the new id under the original one and under those of older versions. The message is not a replay."""
     first, second = [await keyed(queue, coalesce_key="c", content=n) for n in (1, 2)]
     await queue.sql(TAKE, second)
 
@@ -119,7 +119,7 @@ async def test_a_locked_queue_is_not_taken_for_a_taken_id(queue: Queue) -> None:
 
 
 async def test_a_producer_sees_the_ids_under_keys_that_its_own_transaction_inserted(queue: Queue) -> None:
-    """So it knows no id that it could take; whoever may read the table sees all."""
+    """So it learns no id that it could take. Any login that may read the table sees all."""
     await keyed(queue, coalesce_key="c", content=1)
     with login(queue.url, "queue_message_producer") as url:
         async with await psycopg.AsyncConnection.connect(url) as producer:

@@ -35,7 +35,7 @@ async def other(page: Queue) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
 async def test_a_row_that_has_the_key_of_another_gets_its_own_answer(
     page: Queue, store: MadeStore, other: psycopg.AsyncConnection[Any], gone: str
 ) -> None:
-    """What was asked for by the row before it finds no row any more, and takes the new one's answer from nobody."""
+    """The answer to the earlier row finds no row. It does not take the place of the new row's answer."""
     await asked(page)
     first = await store.batch()
     await page.sql(gone)

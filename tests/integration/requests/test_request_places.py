@@ -139,7 +139,7 @@ async def test_a_replay_from_outside_answers_with_the_words_of_the_request_alone
 async def test_a_trace_keeps_no_replay_from_its_answer(
     table: Queue, store: MadeStore, other: psycopg.AsyncConnection[Any], traced: str
 ) -> None:
-    """The trace of the session that inserts stands in the options, and says nothing of what was asked for."""
+    """The options contain the trace of the inserting session, which says nothing about the request."""
     trace = "SELECT set_config('relay.traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01', false)"
     if traced == "the request":
         await table.sql(trace)

@@ -54,7 +54,7 @@ async def other(table: Queue) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
     ],
 )
 async def test_no_statement_by_hand_moves_a_row(table: Queue, statement: str, words: str) -> None:
-    """Neither INSERT nor UPDATE writes an answer, nor what was asked for, whoever says so; the row stays as it was."""
+    """No login can write an answer or change a request by INSERT or UPDATE. The row stays as it was."""
     await asked(table)
     with pytest.raises(errors.RestrictViolation, match=words):
         await table.sql(statement)
@@ -107,7 +107,7 @@ async def test_a_request_is_not_settled_without_its_answer(table: Queue, store: 
 async def test_who_lost_the_lock_answers_nothing(
     table: Queue, store: MadeStore, make_store: MakeStore, other: psycopg.AsyncConnection[Any]
 ) -> None:
-    """The row waits for whoever holds the message now."""
+    """The row waits for the worker that holds the message now."""
     [id_] = [await asked(table)]
     late = await store.batch()
     await table.expire(id_)
@@ -124,7 +124,7 @@ async def test_who_lost_the_lock_answers_nothing(
 async def test_a_dead_request_says_why_and_its_replay_answers_the_same_row(
     table: Queue, store: MadeStore, other: psycopg.AsyncConnection[Any]
 ) -> None:
-    """The error goes with the answer. Whatever comes after the first answer is told that no row waits."""
+    """The answer clears the error. Any later answer gets the result that no row waits for it."""
     id_ = await asked(table)
     await settled(store, await store.batch(), Archive(Result.REJECTED, "page_unknown", "no such page"))
     assert {**NO_ANSWER, "error": "page_unknown: no such page"} == await row(table)
@@ -139,7 +139,7 @@ async def test_a_dead_request_says_why_and_its_replay_answers_the_same_row(
 
 @pytest.mark.ids("A28")
 async def test_expired_locks_and_cancellations_show_in_the_row(table: Queue, store: MadeStore) -> None:
-    """Whoever archives the message: the sweep, an operator."""
+    """They do, no matter who archives the message: the sweep or an operator."""
     await table.sql("SELECT queue_message_config_set('on_lock_expired', 'archive')")
     expired = await asked(table)
     await store.batch()

@@ -212,7 +212,7 @@ async def test_a_handler_in_a_transaction_commits_its_answer_with_what_it_writes
 @pytest.mark.ids("B9", "C16")
 @pytest.mark.parametrize("words", [(), ("--transaction",)])
 async def test_a_worker_that_lost_its_lock_answers_nothing(start_work: Start, table: Queue, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """Its successor does, and the row has one answer; the late one is told that its lock is lost."""
+    """Its successor answers, and the row has one answer. The late worker learns that its lock is lost."""
     await table.sql("SELECT queue_message_config_set('max_attempts', '3')")
     await table.sql("CREATE TABLE shop.visit (url text)")
     await asked(table, "wait")
@@ -257,7 +257,7 @@ async def test_a_replay_answers_the_row_that_failed(start_work: Start, table: Qu
 
 
 async def test_lists_leave_requests_to_go_by_themselves(start_work: Start, table: Queue) -> None:
-    """Each in a list of one, with an answer of its own, and no attempt is spoiled by that."""
+    """Each request goes in a list of one and gets its own answer. No attempt fails because of that."""
     await asked(table, "a", "b", "c")
     await table.insert(2)
     await start_work("listed", settings={"RELAY_WORK_BATCH": "5"})
@@ -337,7 +337,7 @@ class Unheard(Transactions):
 
 @pytest.mark.ids("C7", "C16")
 async def test_an_answer_whose_commit_was_not_heard_is_read_again(table: Queue, store: MadeStore) -> None:
-    """It is there, so nothing is written a second time, and nobody settles the message again."""
+    """The answer is there, so it is not written a second time, and the message is not settled again."""
     await asked(table, "good")
     batch = await store.batch()
     settled = SettledPositions()

@@ -30,12 +30,12 @@ async def run(queue: Queue, now: datetime | None = None) -> tuple[int, datetime 
 
 
 async def state(queue: Queue, name: str = "n") -> dict[str, Any]:
-    """One schedule as it stands."""
+    """The current state of one schedule."""
     return dict(await queue.value("SELECT to_jsonb(s) FROM queue_message_schedule s WHERE name = %s", name))
 
 
 async def due_since(queue: Queue, ago: timedelta, name: str = "n") -> datetime:
-    """Let nobody have been there for so long: the next tick of an hourly schedule lies that far back. Returns the tick."""
+    """Move the next tick of an hourly schedule that far back, as if no relay had run since. Returns the tick."""
     await queue.sql("UPDATE queue_message_schedule SET next_at = date_trunc('hour', now() - %s) WHERE name = %s", ago, name)
     tick: datetime = await queue.value("SELECT next_at FROM queue_message_schedule WHERE name = %s", name)
     return tick
@@ -43,7 +43,7 @@ async def due_since(queue: Queue, ago: timedelta, name: str = "n") -> datetime:
 
 @pytest.mark.ids("A20", "A36")
 async def test_a_tick_is_a_message_and_names_itself(queue: Queue) -> None:
-    """With what the schedule says of it, due at once; the headers tell the schedule and its tick beside those of the options."""
+    """It has what the schedule says and is due at once. Its headers add the schedule and the tick to those of the options."""
     options = '{"priority": 5, "headers": {"a": 1}}'
     first = await add(queue, content='{"total": 1.10}', routing_key="k", options=options, ordering_key="o", expires_after="1 hour")
     assert (0, first) == await run(queue)
@@ -60,7 +60,7 @@ async def test_a_tick_is_a_message_and_names_itself(queue: Queue) -> None:
 
 
 async def test_headers_of_the_options_are_not_overwritten(queue: Queue) -> None:
-    """Whoever names one of ours has a reason."""
+    """A person who names one of our headers has a reason."""
     first = await add(queue, options='{"headers": {"x-relay-tick": "mine"}}')
     await run(queue, first)
 
@@ -70,7 +70,7 @@ async def test_headers_of_the_options_are_not_overwritten(queue: Queue) -> None:
 
 
 async def test_callers_at_once_insert_each_tick_once(queue: Queue) -> None:
-    """However many relays there are, and with pg_cron beside them."""
+    """This holds for any number of relays, also with pg_cron alongside them."""
     for number in range(20):
         await add(queue, f"n{number}", missed=["once", "all"][number % 2])
     start = await queue.value("SELECT min(next_at) FROM queue_message_schedule")
@@ -89,7 +89,7 @@ async def test_callers_at_once_insert_each_tick_once(queue: Queue) -> None:
 
 
 async def test_what_another_caller_holds_is_stepped_over(queue: Queue) -> None:
-    """It waits for nobody; when the other one rolls back, as it does when it is killed, the tick is still owed."""
+    """The caller does not wait. If the other one rolls back, as it does when it is killed, the tick is still owed."""
     first = await add(queue)
     async with await psycopg.AsyncConnection.connect(queue.url) as other:
         await other.execute("SELECT queue_message_run_schedules(%s)", [first])
@@ -101,7 +101,7 @@ async def test_what_another_caller_holds_is_stepped_over(queue: Queue) -> None:
 
 @pytest.mark.parametrize(("missed", "hours", "sent"), [("skip", 5, []), ("once", 5, [0]), ("all", 5, [5, 4, 3, 2, 1, 0]), ("all", 0, [0])])
 async def test_missed_ticks_are_sent_as_the_schedule_says(queue: Queue, missed: str, hours: int, sent: list[int]) -> None:
-    """None, the last, or each, named by its own time; then it goes on at its next one."""
+    """It sends none, the last, or each, named by its own time. Then it continues at its next tick."""
     await add(queue, missed=missed)
     first = await due_since(queue, timedelta(hours=hours))
     now = first + timedelta(hours=hours, minutes=30)
@@ -149,7 +149,7 @@ async def test_a_long_outage_comes_in_portions_and_keeps_no_other(queue: Queue) 
 
 
 async def test_one_that_is_refused_holds_up_no_other(queue: Queue) -> None:
-    """Its error is kept, it goes on at its next tick, and the error goes with the next message."""
+    """Its error is kept until its next message, and it continues at its next tick."""
     await queue.sql("ALTER TABLE queue_message ADD CONSTRAINT mine CHECK (exchange <> 'closed')  NOT VALID")
     await add(queue, "good")
     await queue.sql("ALTER TABLE queue_message DROP CONSTRAINT mine")
@@ -201,7 +201,7 @@ async def test_a_zone_that_is_gone_holds_up_no_other(queue: Queue) -> None:
 
 
 async def test_what_a_paused_schedule_misses_is_not_sent(queue: Queue) -> None:
-    """It goes on at its next tick from now, whatever it does with missed ones."""
+    """It continues at its next tick from now, whatever it does with missed ones."""
     first = await add(queue, missed="all")
     assert await queue.value("SELECT queue_message_schedule_pause('n')")
     assert not await queue.value("SELECT queue_message_schedule_pause('n')")
@@ -308,7 +308,7 @@ async def test_nothing_may_be_left_out_by_null(queue: Queue, column: str) -> Non
 
 
 async def test_a_schedule_is_tried_and_nothing_stays_of_that(queue: Queue) -> None:
-    """Its message is inserted and taken back: no row, and nobody is notified."""
+    """Its message is inserted and rolled back. No row remains, and no notification is sent."""
     await queue.sql("SELECT queue_message_config_set('notify', 'always')")
     async with await psycopg.AsyncConnection.connect(queue.url, autocommit=True) as listener:
         await listener.execute("LISTEN queue_message")

@@ -1,4 +1,4 @@
-"""A schedule that fails is told of: by the view, by `relay status`, in the log and as a metric."""
+"""A schedule that fails is reported: by the view, by `relay status`, in the log and as a metric."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ async def test_a_trigger_that_counts_on_a_search_path_is_named_and_may_pin_one(q
 
 @pytest.mark.parametrize("state", ["insufficient_privilege", "undefined_column", "invalid_authorization_specification", "syntax_error"])
 async def test_what_a_trigger_says_of_rights_and_names_is_no_outage(queue: Queue, make_store: MakeStore, state: str) -> None:
-    """Whatever SQLSTATE of those classes: the others are claimed, and it is told of with what to do."""
+    """For every SQLSTATE of those classes, the others are claimed. The refused message is reported with what to do."""
     ids = await queue.insert(3)
     await refuse(queue, f"RAISE EXCEPTION 'not this one' USING ERRCODE = '{state}'", ids[1])
     told: list[events.Event] = []

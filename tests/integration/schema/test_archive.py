@@ -131,7 +131,7 @@ async def test_a_missing_day_leaves_messages_where_they_are(queue: Queue) -> Non
 
 @pytest.mark.parametrize(("missing", "ahead"), [(0, -1), (1, 0), (3, 2), (7, 6), (-1, 7)])
 async def test_days_ahead_end_at_the_first_gap(queue: Queue, missing: int, ahead: int) -> None:
-    """Later days do not help the one that comes first; a day that is over is missed by nobody."""
+    """Later days do not make up for an earlier gap. A missing day in the past does not matter."""
     await queue.sql(f"DROP TABLE queue_message_archive_{await day_from_today(queue, missing)}")
 
     assert ahead == await queue.value("SELECT partition_days_ahead FROM queue_message_status")

@@ -26,7 +26,7 @@ async def out_of_time(queue: Queue) -> None:
 
 
 async def fill(queue: Queue, *contents: str, available_at: str = "9990-01-01") -> list[str]:
-    """Insert a message of each content, beside the triggers."""
+    """Insert a message of each content, bypassing the triggers."""
     statement = "INSERT INTO queue_message (exchange, available_at, content) VALUES ('e', %s::timestamptz, {}) RETURNING id::text"
     async with unchecked(queue):
         return [await queue.value(statement.format(content), available_at) for content in contents]
@@ -44,7 +44,7 @@ async def test_a_call_ends_however_long_contents_are(queue: Queue) -> None:
 
 
 async def test_each_call_does_one_at_least_and_comes_to_the_end(queue: Queue) -> None:
-    """Also where each single one takes all of the time; after the last one it begins anew."""
+    """This holds even if each single message takes all of the time. After the last one, the walk begins again."""
     await out_of_time(queue)
     *_, endless = await fill(queue, SLOW, "'1'", SLOW, ENDLESS)
     said = []
@@ -56,7 +56,7 @@ async def test_each_call_does_one_at_least_and_comes_to_the_end(queue: Queue) ->
 
 
 async def test_what_came_due_first_is_tried_in_turn(queue: Queue) -> None:
-    """It is found behind slow ones, of which each call does one, wherever the walk of the queue stands; then from the first again."""
+    """It is found behind slow ones, one per call, wherever the walk of the queue is. Then the calls begin with the first again."""
     await out_of_time(queue)
     await fill(queue, *["'1'"] * 20)
     await fill(queue, SLOW, ENDLESS, ENDLESS, SLOW, available_at="2020-01-01")
@@ -66,7 +66,7 @@ async def test_what_came_due_first_is_tried_in_turn(queue: Queue) -> None:
 
 
 def test_a_sweep_of_the_minute_ends_however_long_contents_are(databases: Databases) -> None:
-    """In a database of another encoding it prints messages as well: the next one goes on where it came to."""
+    """In a database of another encoding, a sweep prints messages as well. The next one continues where it stopped."""
     with encoded_database(databases, "LATIN1") as url, psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute(LATER.encode(), (400,))
@@ -80,7 +80,7 @@ def test_a_sweep_of_the_minute_ends_however_long_contents_are(databases: Databas
 
 @pytest.mark.parametrize("stood", ["(SELECT max(xid), max(seq) FROM queue_message)", "('0'::xid8, 0)"])
 def test_all_letters_are_mended_in_one_call(databases: Databases, stood: str) -> None:
-    """Wherever the walk of the minutes stood, and though one part of it ends before it has seen all."""
+    """This holds wherever the minute's walk was, although one part of it ends before it has seen all."""
     with encoded_database(databases, "WIN1252") as url, psycopg.connect(url, autocommit=True, client_encoding="UTF8") as connection:
         [(definition,)] = connection.execute("SELECT pg_get_functiondef('queue_message_reject_page'::regproc)").fetchall()
         connection.execute(definition.replace("'1 s'", "'0 s'").encode())

@@ -50,7 +50,7 @@ async def test_a_message_that_nobody_has_claimed_is_taken_back(queue: Queue, wai
 
 
 async def test_what_is_claimed_is_not_taken_back(queue: Queue, store: MadeStore) -> None:
-    """Nor while an expired lock still stands: it may be with the broker. Once the sweep has freed it, it may go."""
+    """Nor is a message with an expired lock, as the broker may have it. Once the sweep has freed it, a cancel succeeds."""
     [id_] = await queue.insert()
     await store.batch()
     assert not await queue.value("SELECT queue_message_cancel(%s)", id_)
@@ -64,7 +64,7 @@ async def test_what_is_claimed_is_not_taken_back(queue: Queue, store: MadeStore)
 
 
 async def test_a_rollback_leaves_the_message_and_a_claim_steps_over_it_meanwhile(queue: Queue, store: MadeStore) -> None:
-    """A cancel belongs to its transaction; nobody waits for that, and nobody claims what may be gone."""
+    """A cancel belongs to its transaction. No claim waits for that, and none takes a message that may be gone."""
     id_, other = await queue.insert(2)
     async with await session(queue, "app") as app:
         assert await cancelled(app, id_)
@@ -74,7 +74,7 @@ async def test_a_rollback_leaves_the_message_and_a_claim_steps_over_it_meanwhile
 
 
 async def test_a_cancel_waits_for_a_claim_that_is_being_made(queue: Queue) -> None:
-    """It is told what became of it: claimed after a commit, free after a rollback."""
+    """It then learns the outcome of the claim: claimed after a commit, free after a rollback."""
     lock = b"UPDATE queue_message SET lock_expires_at = now() + interval '1 min', lock_token = gen_random_uuid() WHERE id = %s"
     for commits in (True, False):
         [id_] = await queue.insert()
@@ -87,7 +87,7 @@ async def test_a_cancel_waits_for_a_claim_that_is_being_made(queue: Queue) -> No
 
 
 async def test_an_open_transaction_that_was_refused_holds_up_no_settle(queue: Queue) -> None:
-    """It waited for the claim, so it had the row's lock: that is let go with the answer."""
+    """The cancel waited for the claim and so got the row's lock. It releases that with its answer."""
     [id_] = await queue.insert()
     async with await session(queue, "blocker") as blocker, await session(queue, "app") as app:
         await blocker.execute(b"SELECT FROM queue_message WHERE id = %s FOR SHARE", (id_,))
@@ -100,7 +100,7 @@ async def test_an_open_transaction_that_was_refused_holds_up_no_settle(queue: Qu
 
 
 async def test_of_two_that_cancel_at_once_one_does(queue: Queue) -> None:
-    """The second waits for the first, and is told that there is nothing any more."""
+    """The second waits for the first, and then finds no message."""
     [id_] = await queue.insert()
     async with await session(queue, "first") as first, await session(queue, "second") as second:
         assert await cancelled(first, id_)

@@ -36,7 +36,7 @@ async def sweep(queue: Queue, seconds: float = 0) -> tuple[int, int]:
 @pytest.mark.ids("A12")
 @pytest.mark.parametrize("swept_before", [True, False])
 async def test_a_dead_relays_locks_are_over_after_the_clock_was_set_back(queue: Queue, store: MadeStore, *, swept_before: bool) -> None:
-    """Not before a living relay had the time to report anew, and not an hour later."""
+    """They do not expire before a living relay had time to report again, but well before an hour has passed."""
     await queue.insert()
     await store.batch()
     if swept_before:
@@ -49,7 +49,7 @@ async def test_a_dead_relays_locks_are_over_after_the_clock_was_set_back(queue: 
 
 
 async def test_a_living_relays_locks_hold_after_the_clock_was_set_back(queue: Queue, store: MadeStore) -> None:
-    """As do those that were set by hand, whoever held the message before."""
+    """Locks that were set by hand hold too, no matter which relay held the message before."""
     by_hand, again, _ = await queue.insert(3)
     await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '1 h' WHERE id = %s", by_hand)
     await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '1 h', locked_by = 99 WHERE id = %s", again)
@@ -103,7 +103,7 @@ async def retained(queue: Queue, days: float) -> list[str]:
 
 
 async def test_retention_drops_nothing_after_the_clock_jumped_ahead(queue: Queue) -> None:
-    """For a day; once the clock is right again it goes on as before."""
+    """It drops nothing for a day. Once the clock is right again, it continues as before."""
     await queue.sql("SELECT queue_message_config_set('retention_days', '5')")
     assert [] == await retained(queue, 0)
 
@@ -113,7 +113,7 @@ async def test_retention_drops_nothing_after_the_clock_jumped_ahead(queue: Queue
 
 
 async def test_retention_believes_a_clock_that_stays_where_it_is(queue: Queue) -> None:
-    """After a day in which nobody has set it back: then nobody was running before."""
+    """It does so after a day in which the clock was not set back. The jump then means that no relay ran before."""
     await queue.sql("SELECT queue_message_config_set('retention_days', '5')")
     assert [] == await retained(queue, 0)
     waited = [await retained(queue, 30 + hours / 24) for hours in range(0, 24, 2)]
@@ -143,7 +143,7 @@ async def test_a_clock_that_is_set_right_while_retention_waits_ends_the_wait(que
 
 
 async def test_two_retentions_at_once_do_not_wait_for_each_other(queue: Queue) -> None:
-    """Whoever finds the note of the clock in another's hands reads it and goes on."""
+    """A retention that finds the note of the clock locked by another reads it and continues."""
     async with queue.connection.transaction():
         await queue.sql("SELECT * FROM queue_message_retain()")
         async with await queue.connection.connect(queue.url) as other:

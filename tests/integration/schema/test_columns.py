@@ -134,7 +134,7 @@ async def operators_act(queue: Queue, store: MadeStore) -> None:
     "step", [relay_settles, locks_are_swept, a_head_is_skipped, messages_are_replayed, the_archive_is_retained, operators_act]
 )
 async def test_columns_of_any_name_change_nothing(widened: Queue, store: MadeStore, step: Step) -> None:
-    """Each part of the work goes on as before."""
+    """Each part of the work continues as before."""
     await step(widened, store)
 
 

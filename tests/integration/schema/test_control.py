@@ -213,7 +213,7 @@ async def test_a_sweep_keeps_to_its_bounds(queue: Queue, store: MadeStore) -> No
 
 
 async def test_two_sweeps_do_not_wait_for_each_other(queue: Queue) -> None:
-    """What one has in hand the other steps over."""
+    """Each steps over the rows that the other holds."""
     await queue.insert(2)
     await queue.sql("UPDATE queue_message SET lock_expires_at = now()")
     await queue.sql("SET statement_timeout = '10s'")
@@ -231,7 +231,7 @@ async def test_the_minutes_sweep_finds_locks_by_hand(queue: Queue) -> None:
 
 
 async def test_a_dead_message_is_answered_once(queue: Queue) -> None:
-    """The answer stands beside the archive, which does not change."""
+    """The answer is stored alongside the archive, which does not change."""
     [id_] = await queue.insert()
     await queue.sql("UPDATE queue_message SET lock_expires_at = now()")
     await queue.sql("SELECT queue_message_config_set('on_lock_expired', 'archive'), queue_message_sweep()")
@@ -258,7 +258,7 @@ async def test_a_dead_message_is_answered_once(queue: Queue) -> None:
     ids=["pause", "limit", "park", "acknowledge", "answer"],
 )
 async def test_what_is_said_of_something_is_no_longer_than_people_read(queue: Queue, name: str, statement: str) -> None:
-    """4,000 bytes: a page of 500 rows with a text of megabytes each would take all memory of whoever reads it."""
+    """The limit is 4,000 bytes. A page of 500 rows with megabytes of text each would take all memory of its reader."""
     await queue.insert()
     await queue.sql("SELECT queue_message_archive_now(array_agg(id), 'rejected', 'c', 'd', 'r') FROM queue_message")
     with pytest.raises(errors.CheckViolation, match=f"{name} is 4001 bytes long; the limit is 4000 bytes"):

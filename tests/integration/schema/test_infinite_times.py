@@ -1,4 +1,4 @@
-"""Times that no calendar has: refused at the INSERT, and harmless where they came in beside the triggers."""
+"""Times that no calendar has: refused at the INSERT, and harmless where they bypassed the triggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types, functions and operators that an inserter's session finds by the names of PostgreSQL's own take nobody's place."""
+"""Types, functions and operators that an inserter's session finds by the names of PostgreSQL's own never replace those."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_two_at_once_apply_everything_once(empty_database_url: str) -> None:
 
 
 def test_who_has_the_lock_is_named_and_waited_for(database_url: str) -> None:
-    """Whoever deploys must not wait without a word for another migration."""
+    """A person who deploys must not wait silently for another migration."""
     heard: Queue[str] = Queue()
     with psycopg.connect(database_url) as other:
         other.execute("LOCK TABLE queue_message_migration IN SHARE ROW EXCLUSIVE MODE")
@@ -157,7 +157,7 @@ def test_a_failure_changes_nothing(empty_database_url: str, database: psycopg.Co
 
 
 def test_without_permission_the_sentence_names_the_way_out(empty_database_url: str) -> None:
-    """Someone who may not create tables is told who may."""
+    """The error tells a login that may not create tables which one may."""
     with login(empty_database_url) as url:
         with pytest.raises(MigrationError, match=r"permission denied for schema public.*as the owner.*--sql"):
             migrate(url)

@@ -1,4 +1,4 @@
-"""What migrate would run can be handed to a DBA, a dump restores, and pg_cron does the chores where it is."""
+"""A DBA can get what migrate would run, a dump restores, and pg_cron runs the maintenance tasks where it is installed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CATALOG = """
     UNION ALL SELECT 'migration', name, checksum FROM queue_message_migration
     ORDER BY 1, 2, 3
 """
-"""What a schema holds; from PostgreSQL 18 on a column's NOT NULL has a name, which a restore may choose anew."""
+"""What a schema contains. From PostgreSQL 18 on, a column's NOT NULL has a name, which a restore may choose again."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Hints: while a relay is idle, always, or never; and never at the cost of whoever inserts."""
+"""Hints: while a relay is idle, always, or never; and never at the cost of the session that inserts."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_always_is_bounded(queue: Queue, relay: Connection) -> None:
 
 @pytest.mark.ids("A13")
 async def test_waiting_messages_are_told_again(queue: Queue, relay: Connection) -> None:
-    """The oldest that nobody has claimed, in mode always only."""
+    """They are the oldest ones that no relay has claimed. This happens only in the mode `always`."""
     assert 0 == await queue.value("SELECT queue_message_renotify()")
     ready, locked, delayed, due = await queue.insert(4)
     await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '1 min' WHERE id = %s", locked)
@@ -146,7 +146,7 @@ async def test_outside_public_the_table_is_named(empty_database_url: str) -> Non
 
 @pytest.mark.parametrize("mode", ["off", "idle", "always"])
 async def test_a_setting_changes_the_mode(queue: Queue, relay: Connection, mode: str) -> None:
-    """Without a migration, for the next statement of whoever is connected."""
+    """It needs no migration, and applies to the next statement of any connected session."""
     assert await falls_asleep(relay)
     await queue.sql("SELECT queue_message_config_set('notify', %s)", mode)
     [id_] = await queue.insert()
@@ -196,7 +196,7 @@ async def test_a_change_that_is_rolled_back_changes_no_mode(queue: Queue, relay:
 
 @pytest.mark.parametrize("mode", ["idle", "always"])
 async def test_a_transaction_may_opt_out(queue: Queue, relay: Connection, mode: str) -> None:
-    """It then can be prepared, which PostgreSQL refuses to one that notifies; the next one is told of again."""
+    """It can then be prepared, which PostgreSQL refuses to one that notifies. The next transaction notifies again."""
     await queue.sql("SELECT queue_message_config_set('notify', %s)", mode)
     assert await falls_asleep(relay)
     for statement in (

@@ -1,4 +1,4 @@
-"""What is due and not done in time is told of, whatever keeps it from being done."""
+"""Work that is due and not done in time is reported, whatever prevents it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_status_tells_which_task_is_late_and_no_other(cli: Cli, seeded: Seeded, 
 
 
 def test_chores_are_late_from_when_a_relay_began_that_lives(cli: Cli, seeded: Seeded) -> None:
-    """Where none lives nobody owes them, and a session that holds what they need may have done so all the time."""
+    """Without a living relay, no task is owed. A session that holds what the tasks need may have done so all the time."""
     seeded.run("UPDATE queue_message_clock_seen SET seen_at = NULL")
     assert dict.fromkeys(TASKS, 0) == _overdue(cli)
 
@@ -81,7 +81,7 @@ def test_what_is_due_at_no_finite_time_breaks_no_status(cli: Cli, seeded: Seeded
 
 @pytest.mark.parametrize("time", ["infinity", "-infinity"])
 async def test_what_is_due_at_no_finite_time_stops_no_relay(queue: Queue, upkeep: PostgresMaintenance, time: str) -> None:
-    """Its policy is read, and what is due beside it is sent."""
+    """Its policy is read, and the others that are due are sent."""
     await queue.sql("SELECT queue_message_schedule_add(name, 'EVERY 1 day', 'e') FROM unnest('{good,bad}'::text[]) AS name")
     await queue.sql("INSERT INTO queue_message_keyed (exchange, coalesce_key) VALUES ('e', 'good'), ('e', 'bad')")
     await queue.sql("UPDATE queue_message_schedule SET created_at = created_at - interval '1 day'")

@@ -127,7 +127,7 @@ def logins_of_before(url: str, *kinds: str, option: str = "") -> Iterator[dict[s
 
 
 def test_an_upgrade_refuses_no_login_at_any_moment(old_url: str) -> None:
-    """A login of each role works in a loop before, during and after, in its session and in a new one, and then no more by the old role."""
+    """A login of each role works before, during and after it, in old and new sessions. Then it works without the old role."""
     with logins_of_before(old_url, *KINDS) as members:
         workers = [Worker(url, WORK[kind]) for kind, url in members.items()]
         for worker in workers:
@@ -274,7 +274,7 @@ def test_an_owner_with_createrole_upgrades_and_admits(owned: Callable[[str], tup
 def test_an_upgrade_gives_what_it_adds_to_all_who_had_everything_before(
     owned: Callable[[str], tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a former role whose members nobody may move yet, or by grants of their own; so replaced functions call nothing that is refused."""
+    """They had it by own grants, or by a former role whose members cannot move yet. So replaced functions call nothing refused."""
     theirs, superusers = owned("")
     with psycopg.connect(superusers, autocommit=True) as superuser, ExitStack() as stack:
         for kind in KINDS:

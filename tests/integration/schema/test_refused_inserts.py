@@ -1,4 +1,4 @@
-"""A trigger of the application's that refuses an INSERT of a message, or skips it: nothing counts as done, and it is told of."""
+"""A trigger of the application's refuses an INSERT of a message, or skips it: nothing counts as done, and it is reported."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ async def replay(queue: Queue, filters: str = "exchange => 'orders'") -> list[Ro
 @pytest.mark.parametrize("pattern", ["b", "gb", "bg", "bbb", "gbgbg", "bggbbg"])
 @pytest.mark.parametrize("job", ["", ", job => 'j'"])
 async def test_what_is_refused_keeps_no_other_of_its_page(queue: Queue, pattern: str, job: str) -> None:
-    """It stands among the others with the reason; those are enqueued in their order, acknowledged, written down and in the ledger."""
+    """It is listed among the others with the reason. Those are enqueued in their order, acknowledged, audited and in the ledger."""
     ids = await archived(queue, pattern)
     good = [id_ for id_, kind in zip(ids, pattern, strict=True) if kind == "g"]
 
@@ -149,7 +149,7 @@ async def test_a_reason_quotes_no_value(queue: Queue, rule: str, why: str) -> No
     ],
 )
 async def test_a_reason_quotes_no_value_in_any_language(queue: Queue, state: str, words: str) -> None:
-    """Of a data exception only its name is told, the same by the database and by the relay."""
+    """Of a data exception, the database and the relay report only the name, and the same one."""
     told = await queue.value("SELECT queue_message_refusal(%s, %s)", state, words)
     assert "secret" not in told
     assert veiled(words, state) == told

@@ -1,4 +1,4 @@
-"""What retention drops beside an export, and that no settle waits for it."""
+"""What retention drops alongside an export, and that no settle waits for it."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ async def test_two_retentions_at_once_do_not_stand_in_each_others_way(queue: Que
 
 @pytest.mark.parametrize("table", ["{day}", "queue_message_archive"])
 async def test_no_settle_waits_for_a_reader(queue: Queue, yesterday: str, make_store: MakeStore, table: str) -> None:
-    """While somebody reads the day for long, retention is tried again and again, and settles go on as if it were not."""
+    """During a long read of the day, retention is tried again and again. Settles continue as if it were not."""
     await queue.sql(VERIFY, yesterday, 3)
     done = asyncio.Event()
     async with transaction(queue, f"SELECT count(*) FROM {table.format(day=yesterday)}"):
@@ -279,7 +279,7 @@ async def test_the_lag_is_the_age_of_the_first_message_that_is_not_exported(queu
 
 
 async def test_progress_from_before_a_restore_is_overruled(queue: Queue, yesterday: str) -> None:
-    """An export that stands above every transaction of this server belongs to another one."""
+    """An export position above every transaction of this server belongs to another server."""
     await queue.sql("SELECT queue_message_export_progress('9000000000000')")
     await queue.sql("SELECT queue_message_export_progress('3')")
 

@@ -211,7 +211,7 @@ async def test_an_operator_looks_and_acts(queue: Queue, login_of: Callable[[str]
 
 
 async def test_an_operator_signs_with_the_login(queue: Queue, login_of: Callable[[str], str]) -> None:
-    """What somebody says of himself stands beside the login, never in its place, in whatever function takes it."""
+    """In every function that takes one, a name that the caller gives is recorded next to the login, never in its place."""
     ids = await queue.insert(4, ordering_key="k")
     await queue.sql("SELECT queue_message_archive_now(%s::uuid[], 'failed', 'x', 'x', 'r')", ids[:3])
     async with await psycopg.AsyncConnection.connect(login_of("queue_message_operator"), autocommit=True) as operator:

@@ -1,4 +1,4 @@
-"""Producers choose ids, so two messages may have the same one: whoever acts on one of them never meets the other."""
+"""Producers choose ids, so two messages may have the same one: an action on one of them never affects the other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_the_one_at_a_place_is_replayed_and_acknowledged(cli: Cli, seeded: Seede
 
 
 def test_the_one_at_a_place_is_acknowledged(cli: Cli, seeded: Seeded, shared: str) -> None:
-    """Once; an answer to what is not there is refused and undoes those beside it."""
+    """It is acknowledged once. An answer to a missing message is refused and undoes the others of its call."""
     ours, theirs = _place(seeded, "ours"), _place(seeded, "theirs")
     assert "No dead message has the id" in cli.refused("dead", "ack", theirs, f"{shared}@1/1", code=3)
     assert "1 acknowledged\n" == cli("dead", "ack", ours)
@@ -105,7 +105,7 @@ def test_a_replay_of_one_does_not_count_for_the_other(cli: Cli, seeded: Seeded, 
 def test_a_replay_by_filter_leaves_out_the_one_that_was_replayed_alone(
     cli: Cli, seeded: Seeded, shared: str, same_id: list[str], way: str, fate: str
 ) -> None:
-    """Whoever reuses the id of a message keeps no replay from it, whatever becomes of the replay of their own."""
+    """A producer that reuses a message's id keeps no replay from it, whatever becomes of its own message's replay."""
     one = ["dead", "replay", _place(seeded, "theirs")] if way == "command" else ["replay", "--result", "failed", "--routing-key", "theirs"]
     cli(*one, *same_id)
     if fate != "waiting":
@@ -161,7 +161,7 @@ def test_a_replay_with_the_same_id_ends_where_an_open_transaction_inserts_it(cli
 
 
 def test_cancel_takes_back_all_that_waits_with_an_id(cli: Cli, seeded: Seeded) -> None:
-    """Under a key and in the queue: whoever took the id does not keep the other from being taken back."""
+    """It covers messages under a key and in the queue. A producer that took the id does not keep the other from being cancelled."""
     id_ = seeded.insert()
     seeded.run("INSERT INTO queue_message_keyed (id, exchange, coalesce_key) VALUES (%s, 'e', 'k')", id_)
     cli("cancel", id_)

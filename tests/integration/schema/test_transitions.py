@@ -36,7 +36,7 @@ async def refused(queue: Queue, statement: str, sentence: str) -> None:
      "attempts) VALUES ('e', 1)", "last_error) VALUES ('e', 'x')"],
 )  # fmt: skip
 async def test_a_new_message_is_ready(queue: Queue, columns: str) -> None:
-    """Whoever inserts cannot lock, nor pretend attempts."""
+    """An inserter can neither lock it nor pretend attempts."""
     await refused(queue, f"INSERT INTO queue_message (exchange, {columns}", "a new message is not locked and has no attempts")
 
 
@@ -113,7 +113,7 @@ async def test_a_token_without_a_lock_is_refused(queue: Queue) -> None:
 
 @pytest.mark.parametrize("change", ["attempts - 2", "attempts + 2", "0", "-1"])
 async def test_attempts_move_by_one(queue: Queue, change: str) -> None:
-    """A claim adds one, a claim that is given back takes it away."""
+    """A claim adds one, and a release may take it away."""
     await queue.insert()
     for _ in range(3):
         await queue.sql(LOCK)

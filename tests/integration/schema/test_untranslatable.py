@@ -1,4 +1,4 @@
-"""Letters that a database's encoding has and UTF-8 lacks: no INSERT takes them, and where one is already there it stops nobody else."""
+"""Letters that a database's encoding has and UTF-8 lacks: no INSERT takes them, and one that is already there stops no other message."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ SPOILT = {
     "past deadline": {"routing_key": "{bad}", "expires_at": "now() - interval '1 min'"},
     "due since": {"routing_key": "{bad}", "available_at": "now() - interval '1 min'"},
 }
-"""Columns of rows that came in beside the triggers."""
+"""Columns of rows that bypassed the triggers."""
 
 
 class Encoded(NamedTuple):
@@ -108,7 +108,7 @@ def insert_beside(encoded: Encoded, *statements: str) -> None:
 
 
 def spoil(encoded: Encoded, exchange: str, routing_key: str) -> None:
-    """Insert a row for each column beside the triggers, and a good one after each."""
+    """Insert a row for each column, bypassing the triggers, and a good one after each."""
     for given in SPOILT.values():
         columns = {"exchange": f"'{exchange}'", "routing_key": f"'{routing_key}'"} | given
         insert_beside(encoded, f"INSERT INTO queue_message ({', '.join(columns)}) VALUES ({', '.join(columns.values())})")
@@ -117,7 +117,7 @@ def spoil(encoded: Encoded, exchange: str, routing_key: str) -> None:
 
 
 def dead_ones(encoded: Encoded) -> dict[str, dict[str, Any]]:
-    """Dead messages by id, in UTF-8; every view is read besides."""
+    """Dead messages by id, in UTF-8. Every view is read as well."""
     with psycopg.connect(encoded.url, autocommit=True, client_encoding="UTF8") as connection:
         for view in ("dead_list", "state", "status", "recent_key", "blocked_key", "app", "keyed", "keyed_failing"):
             connection.execute(f"SELECT v::text FROM queue_message_{view} v".encode()).fetchall()

@@ -114,7 +114,7 @@ def test_a_content_may_be_long_where_it_is_long(connection: psycopg.Connection[A
 
 @pytest.mark.parametrize("numbers", ["1e131071", "1e65536", ", ".join(["1e2000"] * 100), ", ".join(["1e131071"] * 1000)])
 def test_a_content_that_is_far_longer_as_text_than_it_takes_is_refused(connection: psycopg.Connection[Any], numbers: str) -> None:
-    """Whoever claims it would have to print it, and some hundreds of those stand in the way of all others."""
+    """A claim would have to print it, and some hundreds of those would block all others."""
     with pytest.raises(psycopg.errors.CheckViolation, match=r"^content (takes \d+ bytes and \d+ as text, .* as strings|is \d+ bytes long)"):
         connection.execute("INSERT INTO queue_message (exchange, content) VALUES ('orders', %s)", (f"[{numbers}]",))
 
@@ -159,7 +159,7 @@ def test_what_an_insert_calls(connection: psycopg.Connection[Any]) -> None:
 
 
 def test_an_insert_plans_no_expression(connection: psycopg.Connection[Any]) -> None:
-    """Whatever stands in a CHECK or a WHEN is planned again by each statement; an INSERT has none of both."""
+    """Each statement plans the expressions of a CHECK or a WHEN again. An INSERT has neither."""
     checks = "SELECT pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = 'queue_message'::regclass AND contype = 'c'"
     conditions = "SELECT count(*), count(tgqual) FROM pg_trigger WHERE tgrelid = 'queue_message'::regclass AND tgtype & 4 <> 0"
     assert [] == connection.execute(checks).fetchall()
@@ -235,7 +235,7 @@ def test_common_options_get_a_short_look_alone(shared_connection: psycopg.Connec
 
 
 def test_headers_that_cannot_be_printed_are_judged_by_their_numbers(shared_connection: psycopg.Connection[Any]) -> None:
-    """They take 160 kB and are more than a gigabyte as text, which nobody asks for."""
+    """They take 160 kB and are more than a gigabyte as text, which is never requested."""
     with pytest.raises(psycopg.errors.CheckViolation, match="holds a number that fits neither"):
         shared_connection.execute("""INSERT INTO queue_message (exchange, options) SELECT 'orders', jsonb_build_object('headers',
             (SELECT jsonb_object_agg('h' || n, '1e131071'::numeric) FROM generate_series(1, 9000) AS n))""")

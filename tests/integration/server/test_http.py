@@ -156,7 +156,7 @@ async def test_too_few_channels_leave_the_relay_ready_and_are_noted(serve: Serve
 
 
 async def test_without_listen_the_relay_is_ready_and_says_so(serve: Serve) -> None:
-    """The poll goes on; LISTEN is for information."""
+    """Polling continues. LISTEN is only for information."""
     served = serve()
     await served.start()
     for event in (*UP, events.ListenDown("LISTEN is not heard.")):
@@ -226,7 +226,7 @@ async def test_a_request_without_end_is_refused(serve: Serve) -> None:
 
 
 async def test_a_connection_that_sends_nothing_is_ended(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody can use up the connections by holding them."""
+    """No client can use up the connections by holding them."""
     monkeypatch.setattr("relay.observability.http_server.MAX_CONNECTION_SECONDS", 0.2)
     served = serve()
     await served.start()

@@ -114,7 +114,7 @@ def test_a_restarted_postgres_is_another_process_on_the_same_port(private_postgr
 
 
 def test_a_frozen_postgres_hangs_until_it_is_thawed(private_postgres: devservers.Postgres) -> None:
-    """While frozen it takes no connection; afterwards the same server goes on."""
+    """A frozen server accepts no connection. Once thawed, the same server continues."""
     old = private_postgres.pid()
     private_postgres.freeze()
     with pytest.raises(psycopg.OperationalError, match="timeout"):
@@ -166,7 +166,7 @@ def test_a_lent_database_server_gets_a_database_for_the_run(
 
 
 def test_a_lent_database_server_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says which variable to mend."""
+    """The error names the variable to correct."""
     [port] = free_ports(1)
     monkeypatch.setenv("TEST_DATABASE_URL", f"postgresql://nobody@127.0.0.1:{port}/none")
     with pytest.raises(LocalServerError, match="TEST_DATABASE_URL must name a server"), devservers.postgres(say=print):

@@ -1,4 +1,4 @@
-"""Memory of `relay run`, `receive` and `work` for what messages have besides payloads: the bound of docs/operations/deployment.md."""
+"""Memory of `relay run`, `receive` and `work` for messages, apart from payloads: the bound of docs/operations/deployment.md."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WINDOW_BYTES = MIB
 REASON = 4096
 """Bytes of a reason in a row, at the most: the sentence about a routing key and an exchange of 255 bytes that no terminal prints."""
 OWN = 20 * MIB
-"""What a relay takes beside the messages in hand: caches, buffers, and what Python keeps."""
+"""What a relay takes in addition to the messages in flight: caches, buffers, and what Python keeps."""
 COPIES = 5
 """Times that a message may be in memory, as in tests/faults/test_large.py."""
 HEADERS = "jsonb_build_object('headers', jsonb_build_object('n', n, 'a', {}))"
@@ -40,7 +40,7 @@ ROWS = {
     "doubles with many zeros": (20, NUMBERS.format(385, 7900), "NULL", 3_100_000, 0),
     "wide keys": (5000, "'{}'", "n || repeat('x', 1000) || '\U0001f600'", 6000, 5000 * 4100),
 }  # fmt: skip
-"""How many, their options and their key, the bytes that one takes, and those of what is read beside claims: a page of keys."""
+"""How many, their options and their key, the bytes of one, and the bytes that are read in addition to claims: a page of keys."""
 
 
 QUOTES = """
@@ -53,7 +53,7 @@ QUOTED = "jsonb_build_object('a', repeat('://', {}))"
 
 
 def used(process: RelayProcess, rest: int, say: Say) -> int:
-    """Bytes at the peak beside those at rest."""
+    """Bytes at the peak, in addition to those at rest."""
     more = peak_memory(process.pid) - rest
     say(f"{rest >> 20} MiB at rest, {more / MIB:.1f} MiB more at the peak")
     return more
@@ -86,7 +86,7 @@ async def test_options_that_no_relay_can_hold_are_rejected(
     relay = await relays.start(database=queue.url, broker=amqp_url, settings={"RELAY_WINDOW_BYTES": str(WINDOW_BYTES)})
     rest = peak_memory(relay.pid)
     async with queue.connection.transaction():
-        # The INSERT refuses them, so they come in beside its triggers.
+        # The INSERT refuses them, so they bypass its triggers.
         await queue.sql("SET LOCAL session_replication_role = replica")
         await queue.sql(INSERT.format(NUMBERS.format(16_000, 1500), "NULL", 4), inbox.exchange, inbox.routing_key)
     await queue.sql(INSERT.format("'{}'", "NULL", 4), inbox.exchange, inbox.routing_key)
@@ -116,7 +116,7 @@ async def test_a_receiver_holds_no_more_than_its_bound(
 async def test_a_receiver_takes_no_more_than_is_stated_while_it_checks_json(
     start_receive: Start, inbox: Declared, channel: AbstractChannel, inbox_queue: Queue, say: Say, *, one: bytes, times: int
 ) -> None:
-    """Of the smallest objects and arrays, for which a processor's memory holds most beside their text."""
+    """It checks the smallest objects and arrays, which take the most memory in addition to their text."""
     payload = b"[" + b",".join([one] * (8 * MIB // len(one) - len(one))) + b"]"
     receiver = await start_receive(inbox.queue, settings={"RELAY_RECEIVE_BYTES": str(4 * MIB)})
     rest = peak_memory(receiver.pid)

@@ -90,7 +90,7 @@ async def test_a_name_is_resolved_once_and_that_address_is_connected_to(server: 
 
 @pytest.mark.parametrize("answer", [["127.0.0.1"], ["93.184.216.34", "127.0.0.1"], ["::ffff:127.0.0.1"], ["169.254.169.254"], ["0.0.0.0"]])
 async def test_a_name_that_leads_inside_is_refused_before_any_connection(server: Hook, answer: list[str]) -> None:
-    """Also where a public address stands beside it, and whatever is told the first time."""
+    """This holds even with a public address next to it, and whatever the first lookup returns."""
     with pytest.raises(UrlError, match="no request goes there"):
         await fetch(f"http://innocent.example:{server.port}/", resolve=Resolver(answer))
 
@@ -173,7 +173,7 @@ async def test_a_server_that_never_ends_its_answer_is_left(reply: bytes) -> None
 
 
 async def test_nobody_there_means_that_nothing_was_sent(server: Hook) -> None:
-    """A port that nobody listens on, a name that nobody has."""
+    """A port has no listener, or a name has no address."""
     with hook() as gone:
         url = gone.url
     with pytest.raises(UnreachableHostError, match=r"cannot be reached \(Connection refused\)"):

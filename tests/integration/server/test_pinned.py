@@ -84,7 +84,7 @@ async def test_the_relays_connection_is_pinned(hostile: str) -> None:
 async def test_the_server_ends_a_statement_whose_relay_has_hung_up(
     database_url: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a chore over the whole queue would go on beside the next one, with its locks."""
+    """Otherwise a task over the whole queue would continue concurrently with the next one, and keep its locks."""
     monkeypatch.setattr("relay.postgres.session.OWN", OWN.replace(b"10s", b"1s"))
     session = Session(database_url, application_name="chore", answer=lambda: 1)
     running = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'chore' AND datname = current_database()"
@@ -144,7 +144,7 @@ def test_the_pipelines_connections_are_pinned(hostile: str) -> None:
 
 
 async def test_what_is_archived_is_what_was_said(queue: Queue, make_store: MakeStore, hostile: str) -> None:
-    """Nothing stays nothing, in an array too, and every statement of a settle and of the chores is read as ever."""
+    """A null stays a null, also in an array. Every statement of a settle and of the maintenance tasks is read as usual."""
     await queue.sql(f'ALTER ROLE "{conninfo_to_dict(hostile)["user"]}" SET quote_all_identifiers = on')
     store = make_store(url=hostile)
     await store.register()
@@ -192,7 +192,7 @@ def test_a_command_behind_a_pooler_leaves_the_path_of_applications(database_url:
 
 
 async def test_nor_does_a_relay_that_prepares_its_statements(database_url: str, tmp_path: Path, say: Say) -> None:
-    """Newer poolers pass prepared statements on in transaction mode, so nobody is told to say that one is there."""
+    """Newer poolers support prepared statements in transaction mode, so users are not asked to say that there is one."""
     pool = pgbouncer(database_url, pool_mode="transaction", folder=tmp_path, say=say)
     with pool as url, psycopg.connect(url, autocommit=True) as application:
         [(before,)] = application.execute("SHOW search_path").fetchall()
@@ -227,7 +227,7 @@ async def test_a_database_without_an_encoding_is_refused(ascii_url: str) -> None
 
 
 async def test_the_schema_reads_its_patterns_alike_where_backslashes_escape(queue: Queue) -> None:
-    """Whoever calls: no partition seems to be missing, a setting's value is understood, a pattern of a replay stays one."""
+    """For any caller, no partition seems to be missing, a setting's value is understood, and a replay's pattern stays a pattern."""
     await queue.sql("SET standard_conforming_strings = off")
     await queue.sql("SELECT queue_message_ensure_partitions()")
 

@@ -75,7 +75,7 @@ async def test_a_subscriber_gets_what_relays_make_of_the_queue(
 async def test_a_relay_on_a_subscriber_sends_what_it_finds_there_once_more(
     relays: Relays, queue: Queue, inbox: Declared, amqp_url: str, drain: Drain, say: Say
 ) -> None:
-    """Messages whose ids the subscriber has not reached wait until nobody fills its queue any more; nothing says whose the others are."""
+    """Messages with ids that the subscriber has not reached wait until its queue is no longer filled. Nothing marks the others' origin."""
     for _ in range(AHEAD):
         await queue.sql("SELECT pg_current_xact_id()")
     async with subscriber(queue, say) as copy:

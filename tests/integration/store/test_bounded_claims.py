@@ -1,4 +1,4 @@
-"""Each look at a long queue walks so many messages and no more, whatever they are, says how far it came, and goes on from there."""
+"""Each look at a long queue walks at most so many messages of any kind. It says how far it came, and the next continues there."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def test_no_look_walks_all_of_a_paused_exchange(queue: Queue, store: MadeS
 
 
 async def test_a_claim_of_fresh_messages_goes_on_where_the_last_one_stopped(queue: Queue, store: MadeStore) -> None:
-    """Each walks no further than it may, and the one that comes to the end finds what stands there."""
+    """Each claim walks no further than it may. The one that reaches the end finds the message there."""
     await crowd(queue, "fresh")
     [other] = await queue.insert()
     ranges, claims = [Range(START, LAST_XID)], 0
@@ -129,7 +129,7 @@ async def test_a_round_of_the_scrub_finds_everything_in_pages(queue: Queue, stor
 
 
 async def test_keys_are_listed_where_the_last_list_stopped(queue: Queue, store: MadeStore) -> None:
-    """A key of another lane stands before the one that is looked for with very many messages."""
+    """A key of another lane, with very many messages, comes before the wanted one."""
     await crowd(queue, "of one key")
     await queue.insert(ordering_key="other")
     lanes, ranges, lists = list(await store.keep_lanes()), Cursor().ranges(), 0

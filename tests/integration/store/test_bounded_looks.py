@@ -1,4 +1,4 @@
-"""What status, gauges and the minute's chores walk: no more of a long queue than of a short one, and in pages all of it."""
+"""What status, gauges and the tasks of the minute walk: no more of a long queue than of a short one, and in pages all of it."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ async def test_statistics_of_an_empty_queue_make_no_head_dear(queue: Queue) -> N
 
 
 async def test_a_sweep_goes_on_where_the_last_one_ended_and_begins_anew(queue: Queue) -> None:
-    """A lock that is over is found in whatever page it stands, and again in the next round."""
+    """An expired lock is found in any page, and again in the next round."""
     await resize(queue, "queue_message_sweep_minute", "100000", "10")
     await resize(queue, "queue_message_sweep_near", "LIMIT 10000)", "LIMIT 0)")
     ids = await queue.insert(25)
@@ -184,7 +184,7 @@ async def test_a_sweep_goes_on_where_the_last_one_ended_and_begins_anew(queue: Q
 
 
 async def test_a_sweep_frees_so_many_at_once_and_the_next_one_the_others(queue: Queue) -> None:
-    """Many locks that are over in one page keep the chores of a relay no longer than few."""
+    """Many expired locks in one page delay a relay's maintenance tasks no longer than a few do."""
     await resize(queue, "queue_message_sweep_minute", "10000;", "4;")
     ids = await queue.insert(10)
     await lock(queue, *ids)
@@ -216,7 +216,7 @@ async def test_a_dead_workers_locks_are_swept_in_the_minute_however_long_the_que
 
 
 async def test_expired_locks_are_freed_by_position(queue: Queue) -> None:
-    """Exactly those that are named, are over and are in nobody's hands."""
+    """It frees exactly the locks that are named and expired, and whose rows no session holds."""
     free, over, other, living, held = ids = await queue.insert(5)
     await lock(queue, over, other, held)
     await lock(queue, living, seconds=60)

@@ -57,7 +57,7 @@ async def pages(queue: Queue, store: MadeStore, streams: Streams) -> int:
 
 
 def claiming(store: MadeStore) -> dict[str, Any]:
-    """What every claim says beside what it looks at."""
+    """The parameters of every claim, in addition to what it looks at."""
     return {
         "limit": LIMIT, "limit_bytes": PLENTY, "lock_seconds": 30.0, "now": None, "large": LARGE, "relay_id": store.relay_id,
         "token": "00000000-0000-7000-8000-000000000001",
@@ -122,8 +122,8 @@ async def test_a_claim_costs_the_same_after_very_many_messages(queue: Queue, sto
             await move(store, streams)
         await holder.rollback()
 
-    # Measured, whatever is held: 3,678 pages for a claim of 500 (half of them its own update), and 500 more from 60,000 messages on,
-    # because an index of versions that vacuum may not remove, or has not yet, is one level deeper. On a slow machine 450 came twice.
+    # Measured, whatever is held: 3,678 pages for a claim of 500, half of them its own update. From 60,000 messages on it takes 500 more:
+    # an index of versions that vacuum may not remove, or has not yet, is one level deeper. On a slow machine 450 came twice.
     # A walk over what was settled adds 1,800 at each of the six looks.
     assert max(read) < min(read) + 3 * LIMIT, read
 

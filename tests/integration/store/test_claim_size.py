@@ -38,7 +38,7 @@ async def test_compressed_content_counts_as_what_it_takes_in_memory(queue: Queue
 
 @pytest.mark.parametrize("letters", ["repeat('x', 100000)", "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 3000) AS n)"])
 async def test_headers_count_as_what_they_take_in_memory(queue: Queue, store: MadeStore, letters: str) -> None:
-    """Also where they compress well: a few messages fill a window of a megabyte, and what is in hand is counted with them."""
+    """This holds even where they compress well: a few messages fill a window of a megabyte. Messages in flight count with headers too."""
     await queue.sql(
         "INSERT INTO queue_message (exchange, body, options) SELECT 'orders', 'x',"
         f" jsonb_build_object('headers', jsonb_build_object('note', {letters})) FROM generate_series(1, 60)"

@@ -1,6 +1,6 @@
-"""What a drained message costs, by counters; each limit stands beside what was measured.
+"""What a drained message costs, by counters; each limit is next to its measurement.
 
-Measured on 2 cores with PostgreSQL 15 and RabbitMQ 3.10 beside, messages of 300 bytes, default settings.
+Measured on 2 cores with PostgreSQL 15 and RabbitMQ 3.10 alongside, with messages of 300 bytes and default settings.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.support.servers.shared import Say
 MESSAGES = 20_000
 BATCH = 1_000
 IDLE_STATEMENTS_PER_SECOND = 4.0
-"""Measured: 2.9 to 3.3: one look a second, each two seconds policy, heartbeat, lanes and the locks of silent relays, each ten a proof;
-beside them come some twenty statements once a minute, a third of one a second."""
+"""Measured: 2.9 to 3.3. One look a second; every two seconds policy, heartbeat, lanes and the locks of silent relays; every ten a proof.
+In addition, some twenty statements run once a minute, a third of one a second."""
 RESTED = 3
 """Heartbeats after which a relay with nothing to do has come to rest."""
 IDLE_HEARTBEATS = 5
-"""So many, two seconds apart, are counted over: the chores of the minute come ten times as late."""
+"""The number of heartbeats to count over, two seconds apart: the maintenance tasks of the minute come ten times as late."""
 SIZES = (0, 20, 60, 100, 250, 300, 700, 1950)
 LONGEST_NAME = "relay-" + "x" * 34
 INSERT = (
@@ -43,12 +43,12 @@ class Costs:
     """What draining a backlog costs, of each kind that has a limit."""
 
     statements: float
-    """For each batch, beside those of an idle relay. Measured: 3.5 to 4.0, on a busy machine 4.3 to 6.1; two claim, one settles, and some
-    look for keys and for what scans find, as the first claims of a backlog are smaller than a batch, and a portion that is confirmed late
-    settles apart."""
+    """Statements for each batch, in addition to those of an idle relay. Measured: 3.5 to 4.0, on a busy machine 4.3 to 6.1. Two claim and
+    one settles. Some look for keys and for what scans find, as the first claims of a backlog are smaller than a batch. A portion that is
+    confirmed late settles apart."""
     wal: float
-    """Bytes of WAL for each message. Measured: 1,045 to 1,125 without full-page images, with what the first pages of a new table and the
-    relay's own row cost, and 864 once they are there: 170 of the claim, 150 of the archive's indexes, the rest of the move."""
+    """Bytes of WAL for each message. Measured: 1,045 to 1,125 without full-page images, including the first pages of a new table and the
+    relay's own row. Once those are there, it is 864: 170 of the claim, 150 of the archive's indexes, the rest of the move."""
     cold: float
     """Share of the claims that are not HOT. Measured: 0, as each page keeps room for a second version of its rows."""
     cpu: float
@@ -58,7 +58,7 @@ class Costs:
     """Bytes of the relay's peak. Measured: 73 to 82 MB, of which the interpreter and the libraries are 60."""
 
     def above(self, limits: Costs) -> list[str]:
-        """Names of the kinds that are dearer than they may be."""
+        """Names of the kinds that cost more than they may."""
         return [field.name for field in fields(self) if getattr(self, field.name) > getattr(limits, field.name)]
 
 
@@ -77,7 +77,7 @@ class Meter:
         return await self._one("SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")
 
     async def relays_have_left(self) -> bool:
-        """No connection of a relay stands; what it did is counted."""
+        """Whether all connections of relays are gone, so that their work is counted."""
         mine = "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND application_name LIKE 'outbox-relay/%%'"
         return await self._one(mine, self._database) == 0
 

@@ -82,7 +82,7 @@ async def test_a_host_that_cannot_be_looked_up_is_a_sentence() -> None:
 
 
 async def test_a_schema_that_is_not_there_says_who_makes_it_and_what_else_may_be_wrong(empty_database_url: str) -> None:
-    """Whoever runs the relay is seldom the owner of the schema, and the URL may lead to the wrong database."""
+    """The login that runs the relay seldom owns the schema, and the URL may lead to the wrong database."""
     session = Session(empty_database_url, application_name="relay")
 
     for statement in (b"TABLE queue_message", b"SELECT queue_message_clock(now())"):

@@ -70,7 +70,7 @@ async def _restore(queue: Queue, key: Callable[[int], str | None], *, first: int
 @pytest.mark.parametrize("kept", [[0], [SIZE // 2], [SIZE - 1], [3, 4, 5, 11], [*range(SIZE)]], ids=str)
 @pytest.mark.parametrize("how", HOLDS)
 async def test_what_has_no_key_goes_past_what_must_stay(queue: Queue, how: str, kept: list[int]) -> None:
-    """Before it, behind it, in its page and in others; it follows when it is let go, and the first is named with the reason."""
+    """This holds before it, behind it, in its page and in others. It follows once it is released; the first is named with the reason."""
     hold, why = HOLDS[how]
     await _restore(queue, lambda _: None)
     first = await queue.value("SELECT id::text FROM queue_message WHERE attempts = %s", kept[0])
@@ -87,7 +87,7 @@ async def test_what_has_no_key_goes_past_what_must_stay(queue: Queue, how: str, 
 @pytest.mark.parametrize("kept", [[0], [1], [SIZE // 2], [SIZE - 1], [3, 4, 5, 11]], ids=str)
 @pytest.mark.parametrize("how", HOLDS)
 async def test_what_stands_behind_it_under_its_key_stays_and_keeps_its_order(queue: Queue, how: str, kept: list[int]) -> None:
-    """Other keys go past it; a message that is inserted meanwhile under another key stands behind what was renumbered."""
+    """Other keys go past it. A message inserted meanwhile under another key comes after the renumbered ones."""
     hold, _ = HOLDS[how]
     await _restore(queue, lambda number: f"k{number % 3}")
     first = {number % 3: number for number in reversed(kept)}
@@ -118,7 +118,7 @@ async def test_a_second_restore_goes_past_what_stays_of_the_first(queue: Queue, 
 
 
 async def test_an_error_that_meets_every_message_ends_the_call(queue: Queue) -> None:
-    """As where the server has no room: nothing is taken for refused, and the walk goes on where it was."""
+    """An example is a server without room. No message counts as refused, and the walk continues where it was."""
     await _restore(queue, lambda _: None)
     await queue.sql(REFUSE.format("RAISE disk_full;", "7"))
     for _ in range(2):
@@ -132,7 +132,7 @@ async def test_an_error_that_meets_every_message_ends_the_call(queue: Queue) -> 
 @pytest.mark.parametrize("number", [SIZE, 1_000_003])
 @pytest.mark.parametrize("pages", [0, 1, 2, 7])
 async def test_numbers_that_begin_anew_beside_a_walk_turn_no_order_round(queue: Queue, pages: int, number: int) -> None:
-    """A restore sets the sequence of the dump behind its rows, and so beside a walk that has seen them."""
+    """A restore sets the sequence of the dump after its rows, and so during a walk that has seen them."""
     await queue.sql("SELECT setval(pg_get_serial_sequence('queue_message', 'seq'), 1000000)")
     await _restore(queue, lambda number: f"k{number % 3}")
     for _ in range(pages):

@@ -27,7 +27,7 @@ async def test_foreign_messages_stand_before_own_ones_in_their_order(queue: Queu
 
 
 async def test_a_restored_message_goes_before_own_ones_of_its_key(queue: Queue, claimer: Claimer) -> None:
-    """Also where a relay knows from where on the key had messages: nobody tells it of the restore."""
+    """This holds even if a relay knows where the key's messages began: the restore is not reported to it."""
     await queue.insert(ordering_key="k")
     async for batch in claimer.batches():
         await claimer.settle(batch)
@@ -56,7 +56,7 @@ async def test_a_later_restore_stands_behind_an_earlier_one(queue: Queue) -> Non
 
 
 async def test_a_dump_whose_ids_lie_around_those_of_this_cluster_keeps_its_order(queue: Queue) -> None:
-    """Below, between and above: what this cluster has passed since the restore is told by who wrote the row."""
+    """They lie below, between and above. The writer of a row shows which ids this cluster has passed since the restore."""
     now = int(await queue.value("SELECT pg_current_xact_id()::text"))
     await bring(queue, {"xid": 5, "key": "below"}, {"xid": now + 4, "key": "between"}, {"xid": FAR, "key": "above"})
     await pass_ids(queue, 10)
@@ -113,7 +113,7 @@ async def test_own_messages_are_never_renumbered(queue: Queue) -> None:
 
 
 async def test_renumbering_changes_nothing_else(queue: Queue) -> None:
-    """Locks stay, expired or not: a locked head that stood still would be overtaken by its key's next message."""
+    """Locks stay, expired or not. If a locked head were left in its place, the next message of its key would overtake it."""
     lock = {"lock_token": "00000000-0000-4000-8000-000000000001", "locked_by": 7, "attempts": 1}
     await bring(
         queue,
@@ -195,7 +195,7 @@ async def test_relays_of_this_cluster_go_on_while_a_dump_is_restored_beside_them
 
 
 async def test_migrate_renumbers_and_its_check_names_foreign_ids(queue: Queue) -> None:
-    """Whoever restores can have it done before any relay starts."""
+    """A person who restores can have it done before any relay starts."""
     await queue.insert(ordering_key="own")
     await bring(queue, *({"xid": FAR, "key": str(number)} for number in range(3)))
     said: list[str] = []

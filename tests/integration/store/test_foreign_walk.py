@@ -76,7 +76,7 @@ async def test_a_walk_that_was_broken_off_goes_on(queue: Queue, *, looking: bool
 
 @pytest.mark.parametrize("looking", [True, False])
 async def test_a_restore_that_commits_beside_the_walk_keeps_its_order(queue: Queue, *, looking: bool) -> None:
-    """Half of it stands behind the place of the walk: the other half does not overtake it."""
+    """Half of it is behind the place of the walk. The other half does not overtake it."""
     await queue.insert(ordering_key="own")
     await bring(queue, *({"xid": FAR + number, "key": f"a{number}"} for number in range(8)))
     await walk_until(queue, looking=looking)

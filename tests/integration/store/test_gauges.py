@@ -1,4 +1,4 @@
-"""Figures for metrics that the relay asks of PostgreSQL beside the view of the queue."""
+"""Figures for metrics that the relay asks of PostgreSQL in addition to the view of the queue."""
 
 from __future__ import annotations
 

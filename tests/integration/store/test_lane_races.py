@@ -46,7 +46,7 @@ class Broker:
 
 
 class Relay:
-    """Claims, publishes and settles, several batches at once; sometimes an attempt is spoiled."""
+    """Claims, publishes and settles, several batches at once. Sometimes an attempt fails."""
 
     def __init__(self, store: MadeStore, broker: Broker, chance: random.Random) -> None:
         self.store = store
@@ -98,7 +98,7 @@ async def disturb(control: psycopg.AsyncConnection[object], relays: list[Relay],
 
 
 async def wait_until_empty(control: psycopg.AsyncConnection[object], drained: asyncio.Event) -> None:
-    """Nothing may be left behind for longer than seconds, though nobody looks at everything."""
+    """No message may be left behind for longer than seconds, though no scan looks at everything."""
 
     async def empty() -> bool:
         cursor = await control.execute("SELECT count(*) FROM queue_message")
@@ -127,7 +127,7 @@ def misplaced(order: list[str], written: dict[str, Written]) -> list[tuple[str, 
 
 
 def precedes(one: Written, other: Written) -> bool:
-    """Whether an order was promised: it ended before the other began, or stands before it in the same transaction."""
+    """Whether an order was promised: one ended before the other began, or comes before it in the same transaction."""
     return one.ended < other.began or ((one.began, one.ended) == (other.began, other.ended) and one.number < other.number)
 
 

@@ -29,7 +29,7 @@ LONG = "[" + ",".join(["1e308"] * 8000) + "]"
     ],
 )  # fmt: skip
 async def test_a_large_payload_is_claimed_whole_and_in_its_place(queue: Queue, store: MadeStore, column: str, value: str) -> None:
-    """Byte for byte what PostgreSQL shows, and where it stood among small ones."""
+    """It is byte for byte what PostgreSQL shows, and in its place among small ones."""
     await queue.sql(INSERT)
     await queue.sql(f"INSERT INTO queue_message (exchange, {column}) VALUES ('orders', {value})")
     await queue.sql(INSERT)
@@ -89,7 +89,7 @@ async def test_what_is_longer_than_its_size_lets_expect_is_claimed_bit_by_bit(qu
 
 
 async def test_what_a_claim_printed_in_vain_makes_the_next_ones_smaller(queue: Queue, store: MadeStore) -> None:
-    """Else each claim prints all that is due, and gives back all but a few."""
+    """Otherwise each claim would print all due messages and release all but a few."""
     count = 120
     await queue.sql(f"INSERT INTO queue_message (exchange, content) SELECT 'orders', '{LONG}'::jsonb FROM generate_series(1, {count})")
     taken = 0
@@ -114,7 +114,7 @@ async def test_a_head_for_which_there_is_no_room_stays_the_head_of_its_key(queue
 
 
 async def test_the_lock_stands_although_a_payload_cannot_be_had(queue: Queue, store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came goes on without it, the attempt counts, and the next claim says why it did not come."""
+    """The other messages continue without it, and its attempt counts. The next claim says why the payload did not come."""
     await queue.sql(INSERT)
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
     monkeypatch.setitem(store._statements._rendered, "read_payload", b"SELECT pg_terminate_backend(pg_backend_pid()), %(start)s")
@@ -149,7 +149,7 @@ async def test_memory_that_runs_out_is_told_and_counted(queue: Queue, store: Mad
 
 
 async def test_a_payload_is_not_fetched_for_who_lost_the_lock(queue: Queue, store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else claimed it meanwhile, so it is not in this batch, and is told of as any lost lock."""
+    """Another relay claimed it meanwhile, so it is not in this batch. It is reported like any lost lock."""
     told: list[Event] = []
     monkeypatch.setattr(store._shelf, "_emit", told.append)
     await queue.sql(INSERT)
@@ -169,9 +169,9 @@ async def test_a_payload_is_not_fetched_for_who_lost_the_lock(queue: Queue, stor
 
 @pytest.mark.slow
 async def test_a_large_content_that_cannot_be_printed_is_given_back_and_rejected(queue: Queue, store: MadeStore) -> None:
-    """PostgreSQL says so only when it is fetched: it is not left locked, so that it can be archived at once.
+    """PostgreSQL reports this only at the fetch. The message is not left locked, so that it can be archived at once.
 
-    What stands behind it goes back as if it had not been claimed.
+    Messages behind it are released as if they had not been claimed.
     """
     await queue.sql("ALTER TABLE queue_message ALTER COLUMN content SET STORAGE EXTERNAL")
     await queue.sql(INSERT)

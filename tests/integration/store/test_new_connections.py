@@ -1,4 +1,4 @@
-"""A claim's positions on another connection than the one on which they were found: a server behind it may number transactions anew."""
+"""A claim uses positions on another connection than the one that found them: a server behind it may number transactions again."""
 
 from __future__ import annotations
 

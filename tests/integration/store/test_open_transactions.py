@@ -120,7 +120,7 @@ async def test_everything_leaves_around_open_transactions_and_then_what_these_co
 async def test_the_bound_of_a_walk_is_counted_across_an_open_transaction(
     queue: Queue, store: MadeStore, writer: psycopg.AsyncConnection[Any]
 ) -> None:
-    """A walk of four messages ends at the fifth, whichever side of the transaction that stands on."""
+    """A walk of four messages ends at the fifth, whichever side of the transaction that one is on."""
     await queue.insert(2)
     await writer.execute("INSERT INTO queue_message (exchange) VALUES ('e')")
     await queue.insert(4)

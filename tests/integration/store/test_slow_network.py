@@ -1,4 +1,4 @@
-"""Claims over a network that brings a few megabytes a second: locks hold until the payloads are there, and nobody else waits for them."""
+"""Claims over a network of a few megabytes a second: locks hold until the payloads are there, and no other relay waits for them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def heartbeats(store: MadeStore) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.ids("C9")
 async def test_a_payload_may_take_longer_than_its_lock(queue: Queue, make_store: MakeStore, database_url: str) -> None:
-    """20 MB at 2 MB a second under a lock of 3 s are claimed once, and nobody frees them; the relay reports itself all the while."""
+    """20 MB at 2 MB a second under a lock of 3 s are claimed once and freed by no relay. The relay reports itself all the while."""
     await queue.sql(BODY, 20 * MIB, 1)
     other = make_store("other", policy=SHORT)
     await other.register()

@@ -74,7 +74,7 @@ async def test_claims_come_in_the_order_of_their_positions(queue: Queue, store: 
 
 
 async def test_a_claim_goes_on_above_the_head(queue: Queue, store: MadeStore) -> None:
-    """What stands at or below the head is left alone."""
+    """Messages at or below the head are left alone."""
     await queue.insert(2)
     head = (await store.take(limit=1)).last
     assert head is not None
@@ -87,7 +87,7 @@ async def test_a_claim_goes_on_above_the_head(queue: Queue, store: MadeStore) ->
 
 @pytest.mark.ids("A6", "B3", "C5")
 async def test_only_one_of_two_claimers_gets_a_message(queue: Queue, make_store: MakeStore) -> None:
-    """Claims at the same time share the messages out; nobody waits, nobody gets one twice."""
+    """Claims at the same time share the messages. No claim waits, and no message is claimed twice."""
     ids = await queue.insert(60)
     stores = [make_store(f"relay-{n}") for n in range(3)]
     for each in stores:
@@ -99,7 +99,7 @@ async def test_only_one_of_two_claimers_gets_a_message(queue: Queue, make_store:
 
 
 async def test_a_claimer_steps_over_what_another_transaction_holds(queue: Queue, store: MadeStore) -> None:
-    """SKIP LOCKED: a lock that is not committed yet makes nobody wait."""
+    """SKIP LOCKED: a lock that is not committed yet makes no claim wait."""
     first, second = await queue.insert(2)
     async with row_held(queue, first):
         assert [second] == await store.ids()
@@ -138,7 +138,7 @@ async def test_a_claim_that_finds_nothing_reports_its_snapshot(queue: Queue, sto
 
 
 async def test_delayed_and_ordered_messages_are_left_to_their_own_claims(queue: Queue, store: MadeStore) -> None:
-    """The claim above the head takes only what is unordered and was never told to wait."""
+    """The claim above the head takes only messages that are unordered and were never delayed."""
     await queue.insert(available_at=EARLIER)
     await queue.insert(ordering_key="k")
     [plain] = await queue.insert()
@@ -147,7 +147,7 @@ async def test_delayed_and_ordered_messages_are_left_to_their_own_claims(queue: 
 
 
 async def test_late_transactions_are_asked_for_by_their_ids(queue: Queue, store: MadeStore) -> None:
-    """Of a transaction only what stands behind the place that was reached in it; nothing between it and the head."""
+    """The claim takes only messages behind the place reached in that transaction, and none between it and the head."""
     first, _ = await queue.insert(2), await queue.insert(2)
     late = await positions(queue, *first)
     end = (await positions(queue, (await queue.insert())[0]))[0]
@@ -158,7 +158,7 @@ async def test_late_transactions_are_asked_for_by_their_ids(queue: Queue, store:
 
 
 async def test_a_claim_walks_so_many_messages_in_each_range_and_says_how_far_it_came(queue: Queue, store: MadeStore) -> None:
-    """The first position that was not looked at is the bound of a range; the next claim goes on from there."""
+    """The bound of a range is the first position that was not looked at. The next claim continues from there."""
     ids = await queue.insert(5, exchange="audit") + await queue.insert(4)
     places = await positions(queue, *ids)
     ranges = [Range(START, places[0].xid + 1), Range(places[5]._replace(seq=0), LAST_XID)]
@@ -240,7 +240,7 @@ async def test_a_message_larger_than_the_room_goes_when_it_is_the_oldest(queue: 
 
 @pytest.mark.ids("D6")
 async def test_a_waiting_message_is_due_at_its_time(queue: Queue, store: MadeStore) -> None:
-    """Before `available_at` a message is nobody's; after it a scan finds it."""
+    """No claim takes a message before its `available_at`. After it, a scan finds the message."""
     await queue.insert(available_at=LATER)
     [due] = await queue.insert(available_at=EARLIER)
 
@@ -275,7 +275,7 @@ async def test_a_retry_waits_counts_and_says_why(queue: Queue, store: MadeStore)
 
 
 async def test_a_missing_schema_is_told_in_one_sentence(make_store: MakeStore, empty_database_url: str) -> None:
-    """The error says which command mends it, and waiting for it is not blamed on a row."""
+    """The error names the command that repairs it, and no row is at fault for the wait."""
     with pytest.raises(StoreError, match="run `relay migrate`") as caught:
         await make_store(url=empty_database_url).take()
 
@@ -283,7 +283,7 @@ async def test_a_missing_schema_is_told_in_one_sentence(make_store: MakeStore, e
 
 
 async def test_a_closed_connection_is_opened_again(queue: Queue, store: MadeStore) -> None:
-    """The statement that meets the loss fails with a sentence; on the new connection claims begin again, and then go on."""
+    """The statement that meets the loss fails with a sentence. On the new connection, claims begin again and then continue."""
     [id_] = await queue.insert()
     assert [] == await store.found_ids()
     await queue.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay% claim'")

@@ -30,7 +30,7 @@ async def test_who_got_a_lane_back_claims_nothing_under_its_former_epoch(queue: 
 
 
 async def test_a_suspect_behind_the_head_of_its_key_is_left_there(queue: Queue, claimer: Claimer) -> None:
-    """Its head waits for another attempt: whoever sent the suspect first would turn the order round."""
+    """Its head waits for another attempt. Sending the suspect first would reverse the order."""
     head, suspect = await queue.insert(2, ordering_key="k")
     await queue.sql("UPDATE queue_message SET available_at = now() - interval '1 s', locked_by = 0 WHERE id = %s", suspect)
     await queue.sql("UPDATE queue_message SET available_at = now() + interval '1 h' WHERE id = %s", head)

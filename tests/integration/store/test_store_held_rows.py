@@ -1,4 +1,4 @@
-"""Rows that an application's session holds: what a relay writes meanwhile, and that nobody pays for it but those rows."""
+"""Rows that an application's session holds: what a relay writes meanwhile, and that no other rows are delayed by it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ async def test_an_application_that_locks_in_the_opposite_order_does_not_end_in_a
 async def test_a_serializable_application_fails_no_settle(
     queue: Queue, store: MadeStore, app: psycopg.AsyncConnection[object], first: str
 ) -> None:
-    """Whoever comes first: the relay settles what it may, and only a change of the application's that came too late is refused."""
+    """In either order, the relay settles what it may. Only a change by the application that comes too late is refused."""
     await app.set_isolation_level(psycopg.IsolationLevel.SERIALIZABLE)
     ids = await queue.insert(3)
     batch = await store.batch()

@@ -66,7 +66,7 @@ async def test_two_relays_share_the_lanes(make_store: MakeStore, queue: Queue) -
 
 
 async def test_a_takeover_raises_the_epoch_and_shuts_the_former_owner_out(queue: Queue, make_store: MakeStore) -> None:
-    """Whoever lost its lanes claims nothing in them, even while it still believes to own them."""
+    """A relay that lost its lanes claims nothing in them, even while it still believes that it owns them."""
     one, two = make_store("one"), make_store("two")
     await one.register()
     former = await one.keep_lanes()
@@ -193,7 +193,7 @@ async def test_a_head_that_an_application_has_locked_holds_up_its_key_alone(queu
 
 
 async def test_very_many_heads_that_an_application_has_locked_hold_up_no_other_key(queue: Queue, claimer: Claimer) -> None:
-    """More than are asked for at a time: a new key of another exchange is found, and what is let go by the next round."""
+    """There are more than one query asks for. A new key of another exchange is found, and the next round finds released heads."""
     await queue.sql("INSERT INTO queue_message (exchange, ordering_key) SELECT 'orders', n::text FROM generate_series(1, 20500) AS n")
     async with await psycopg.AsyncConnection.connect(queue.url) as other:
         await other.execute("SELECT FROM queue_message FOR UPDATE")

@@ -139,7 +139,7 @@ async def test_a_statement_walks_no_dead_messages_where_statistics_are_fresh(que
 
 
 async def test_nothing_of_the_relay_is_compiled(queue: Queue, database_url: str) -> None:
-    """A switched-off kind of scan makes a plan look dear enough for PostgreSQL to compile it, which takes longer than to carry it out."""
+    """A disabled kind of scan makes a plan look so expensive that PostgreSQL compiles it. That takes longer than executing it."""
     name = await queue.value("SELECT current_database()")
     await queue.sql(f"ALTER DATABASE {name} SET jit = on")
     session = Session(database_url, application_name="relay")

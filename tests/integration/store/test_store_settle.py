@@ -60,7 +60,7 @@ async def test_a_confirmed_message_moves_to_the_archive_whole(queue: Queue, stor
 
 @pytest.mark.ids("A9", "A10", "A34")
 async def test_each_message_gets_its_own_result(queue: Queue, store: MadeStore) -> None:
-    """Successes, dead and discarded messages of one batch are told apart, with code and sentence."""
+    """Successes, dead and discarded messages of one batch are distinguished, with code and sentence."""
     ids = await queue.insert(4)
     batch = await store.batch()
     outcomes = [
@@ -197,7 +197,7 @@ async def test_a_release_whose_answer_was_lost_is_read_again(queue: Queue, store
 
 @pytest.mark.parametrize("outcome", [GONE, NACKED])
 async def test_a_release_that_others_took_up_is_no_lost_lock(queue: Queue, store: MadeStore, outcome: Outcome) -> None:
-    """Claimed once more, and archived by whoever that was: it had been put back before."""
+    """The message was released first. Then another claim took it and archived it."""
     await queue.insert()
     batch = await store.batch()
     back = rows(batch.claims, outcome)
@@ -230,7 +230,7 @@ async def test_a_lock_that_was_lost_before_a_second_release_is_counted(queue: Qu
 
 @pytest.mark.parametrize(("outcome", "suspect"), [(GONE, True), (NACKED, False)])
 async def test_a_suspect_that_is_given_back_stays_a_suspect(queue: Queue, store: MadeStore, outcome: Outcome, suspect: bool) -> None:
-    """It was not proven harmless: it goes alone again. One that the broker took up and spoiled is as good as any other."""
+    """It was not proven harmless, so it goes alone again. One that the broker took up and refused is like any other message."""
     [id_] = await queue.insert()
     await store.batch()
     await queue.expire()
@@ -290,7 +290,7 @@ async def test_a_row_that_the_archive_refuses_is_named_guilty(guilty: tuple[list
 
 
 async def test_a_guilty_row_does_not_hold_its_neighbours(guilty: tuple[list[str], Batch], queue: Queue, store: MadeStore) -> None:
-    """Halved until it stands alone; the eight others are archived, and it waits under its lock until the cause is gone."""
+    """The batch is halved until the row is alone. The eight others are archived; it waits under its lock until the cause is gone."""
     ids, batch = guilty
     told: list[events.Event] = []
     writing = aiter(RetryingSettler(store=store, emit=told.append).settle(batch, portion(batch.claims), [SUCCESS] * 9))
@@ -307,7 +307,7 @@ async def test_a_guilty_row_does_not_hold_its_neighbours(guilty: tuple[list[str]
 
 
 async def test_without_a_partition_the_whole_batch_waits_until_the_relay_has_made_it(queue: Queue, store: MadeStore) -> None:
-    """A missing day is nobody's guilt: nothing is halved, rows stay unharmed, and the next try finds it made."""
+    """No row is at fault for a missing day. Nothing is halved, rows stay unharmed, and the next try finds the day."""
     await queue.insert(4)
     batch = await store.batch()
     days = await queue.sql("SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'queue_message_archive_daily'::regclass")

@@ -1,4 +1,4 @@
-"""Streams on a real queue: held exchanges stand still, resumed ones go on, and a merge loses nothing."""
+"""Streams on a real queue: held exchanges stop, resumed ones continue, and a merge loses nothing."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_others_overtake_a_flood(queue: Queue, fair: Streams) -> None:
 
 
 async def test_a_flood_that_commits_late_is_walked_once(queue: Queue, fair: Streams) -> None:
-    """Its transaction stands below the head: others overtake it, and what was claimed of it is not looked at again."""
+    """Its transaction is below the head. Others overtake it, and claimed messages of it are not looked at again."""
     async with await psycopg.AsyncConnection.connect(queue.url) as late:
         await late.execute("INSERT INTO queue_message (exchange) SELECT 'flood' FROM generate_series(1, 1000)")
         first = await queue.insert()

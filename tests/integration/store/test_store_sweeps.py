@@ -151,7 +151,7 @@ async def test_a_suspect_with_a_key_is_claimed_by_the_lanes_owner_and_as_a_head(
 
 
 async def test_a_suspect_with_a_key_is_not_claimed_under_an_epoch_of_before(queue: Queue, store: MadeStore, suspect_head: str) -> None:
-    """A relay that lost its lanes and got them back meanwhile must begin anew: another may have sent what it remembers as the head."""
+    """A relay that lost its lanes and got them back must begin again. Another may have sent the head that it remembers."""
     before = await store.keep_lanes()
     await queue.sql("UPDATE queue_message_lane SET epoch = epoch + 2")
 
@@ -235,7 +235,7 @@ async def test_a_lock_set_by_hand_is_freed_too(queue: Queue, claimer: Claimer) -
 
 
 async def test_what_a_claim_locked_whose_answer_was_lost_goes_out_again(queue: Queue, claimer: Claimer) -> None:
-    """Nobody has it in hand; the relay that claimed it frees it itself when its lock is over."""
+    """No relay has them in flight. The relay that claimed them frees them itself when its lock has expired."""
     ids = await queue.insert(2)
     with pytest.raises(StoreError):
         await answer_lost(queue, claimer.store)
@@ -259,7 +259,7 @@ async def answer_lost(queue: Queue, store: MadeStore) -> None:
 
 
 async def test_a_held_exchange_keeps_nobody_from_what_a_dead_relay_held(queue: Queue, dead: MadeStore, claimer: Claimer) -> None:
-    """Its stream stands still far below, and its own locks that are over are freed; they go out after it is resumed."""
+    """Its stream is stopped far below, and its own expired locks are freed. Those messages go out after it is resumed."""
     [paused] = await queue.insert(exchange="audit")
     assert [paused] == await dead.ids()
     await queue.expire()
@@ -276,7 +276,7 @@ async def test_a_held_exchange_keeps_nobody_from_what_a_dead_relay_held(queue: Q
 
 
 async def test_a_stranded_message_goes_out_after_a_round(queue: Queue, claimer: Claimer) -> None:
-    """SKIP LOCKED stepped over a row whose other claimer then rolled back: it stands below the head, and is found, counted and claimed."""
+    """SKIP LOCKED stepped over a row whose other claimer rolled back. It is below the head, and is found, counted and claimed."""
     first, second = await queue.insert(2)
     async with row_held(queue, first):
         assert [second] == await claimer.ids()
@@ -380,7 +380,7 @@ async def test_two_tasks_take_turns_on_a_connection(queue: Queue, store: MadeSto
 
 
 async def test_a_settle_of_a_vanished_database_fails_with_a_sentence(queue: Queue, make_store: MakeStore) -> None:
-    """A server that is not there is told as such; no password reaches the text."""
+    """A missing server is reported as such, and no password reaches the text."""
     store = make_store(url="postgresql://u:secret@127.0.0.1:9/none")
     with pytest.raises(StoreError, match=r"^PostgreSQL does not answer: check that it runs") as caught:
         await store.register()

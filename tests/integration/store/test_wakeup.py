@@ -172,7 +172,7 @@ async def test_of_two_idle_relays_one_holds_the_gate_and_both_hear(queue: Queue,
 
 
 async def test_sustained_work_opens_the_gate_and_silence_closes_it(queue: Queue, make: Make) -> None:
-    """A trickle does not open it; while the work goes on an idle call does not close it."""
+    """A trickle does not open it. While the work continues, an idle call does not close it."""
     heard = make()
     await heard.up()
     assert await heard.listener.idle()
@@ -197,7 +197,7 @@ async def test_sustained_work_opens_the_gate_and_silence_closes_it(queue: Queue,
 
 @pytest.mark.ids("A17")
 async def test_a_lost_session_is_told_once_and_comes_back_with_a_hint_and_the_gate(queue: Queue, make: Make) -> None:
-    """What was inserted meanwhile notified nobody, so the first thing is a look."""
+    """Messages inserted meanwhile notified no relay, so the first thing is a look."""
     heard = make()
     await heard.up()
     assert await heard.listener.idle()
@@ -215,7 +215,7 @@ async def test_a_lost_session_is_told_once_and_comes_back_with_a_hint_and_the_ga
 
 
 async def test_a_server_that_turns_everybody_away_is_told_of_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tried again in silence; idle and busy go on answering, and closing needs no server."""
+    """The listener tries again in silence. Idle and busy still answer, and closing needs no server."""
     monkeypatch.setattr("relay.postgres.wakeup.LONGEST_PAUSE", 0.01)
     came: asyncio.Queue[None] = asyncio.Queue()
 

@@ -1,4 +1,4 @@
-"""Which databases relay.testing takes: a broker in memory sends to nobody, so what somebody uses is refused."""
+"""Which databases relay.testing takes: a broker in memory reaches no consumer, so a database in use is refused."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_each_test_begins_with_an_empty_outbox(database_url: str) -> None:
 
 
 def test_what_a_test_has_open_is_not_waited_for_long(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction that holds rows of the queue, while the clock goes on."""
+    """A transaction holds rows of the queue while the clock runs."""
     monkeypatch.setattr("relay.testing.database.LOCK_SECONDS", 0.1)
     with Outbox(database_url) as outbox, psycopg.connect(database_url) as connection:
         enqueue(connection, Message(exchange="shop"))

@@ -167,7 +167,7 @@ def test_the_settings_of_a_running_relay_name_no_test_database(run: Run, empty_d
 
 
 def test_loading_the_plugin_loads_nothing_else(run: Run) -> None:
-    """Every pytest run beside the package pays for it, whether it tests an outbox or not."""
+    """Otherwise every pytest run with the package installed would pay for it, whether it tests an outbox or not."""
     look = f"import sys\ndef pytest_collection_finish():\n    print('LOADED', [one for one in {HEAVY!r} if one in sys.modules])\n"
     look += "    print('OURS', sorted(one for one in sys.modules if one.split('.')[0] == 'relay'))\n"
     done = run({"conftest.py": look, "test_app.py": "def test_it(): pass\n"}, "--collect-only", "-s", "-p", "no:anyio")

@@ -1,4 +1,4 @@
-"""The relay in an application's tests: the real one, with a broker in memory, and time that goes on at once."""
+"""The relay in an application's tests: the real one, with a broker in memory, and time that advances at once."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_time_goes_on_to_the_next_moment(outbox: Outbox, connection: psycopg.Con
 def test_what_is_unroutable_waits_and_goes_when_somebody_binds(
     outbox: Outbox, connection: psycopg.Connection[Any], broker: RunningRelay
 ) -> None:
-    """A spoiled attempt is told on the waiting message; the retry comes with the clock, and the last one is dead."""
+    """A failed attempt shows on the waiting message. The retry comes with the clock, and after the last one the message is dead."""
     message = _put(connection, "refund.paid")
     dead = _put(connection, "nobody")
     broker.drained()
@@ -264,7 +264,7 @@ def test_what_is_released_while_the_test_looks_is_due(database_url: str, connect
 
 
 def test_paused_messages_are_not_due(outbox: Outbox, connection: psycopg.Connection[Any]) -> None:
-    """Nobody waits for what an operator holds."""
+    """`drained` does not wait for messages that an operator holds."""
     connection.execute("SELECT queue_message_pause('held')")
     enqueue(connection, Message(exchange="held"))
     with outbox.relay() as broker:
@@ -273,7 +273,7 @@ def test_paused_messages_are_not_due(outbox: Outbox, connection: psycopg.Connect
 
 
 def test_a_relay_that_cannot_start_says_why_and_leaves_nothing(outbox: Outbox, connection: psycopg.Connection[Any]) -> None:
-    """In a sentence of its own, and without a thread that goes on."""
+    """It says so in a sentence of its own, and leaves no thread running."""
     connection.execute("SELECT set_config('lock_timeout', '5s', false)")
     connection.execute("UPDATE queue_message_setting SET value = 'inbox' WHERE name = 'direction'")
     with pytest.raises(AssertionError, match=r"^The relay did not start.*inbox"), outbox.relay(start_seconds=1):

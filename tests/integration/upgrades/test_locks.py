@@ -1,4 +1,4 @@
-"""A migration takes the locks of everything that it changes before it changes anything, and refuses nobody's statement for that."""
+"""A migration locks everything that it changes before it changes anything, and makes no statement of others fail."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ WAITS = """
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    """Runs an upgrade, and what is to wait behind it, beside the test."""
+    """Runs an upgrade, and what waits behind it, concurrently with the test."""
     with ThreadPoolExecutor(2) as made:
         yield made
 
@@ -76,7 +76,7 @@ def wait_until_waiting(migration: Future[list[str]], connection: psycopg.Connect
 
 
 def test_each_migration_locks_first_what_it_changes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At its end it has locked nothing beside that, but for what it made. What follows the migrations locks nothing."""
+    """At its end it has locked nothing else, except what it created. What follows the migrations locks nothing."""
     migrate_until(url, OLD, monkeypatch)
     monkeypatch.setattr(migrating, "lock_statement", lambda todo: lock_statement(todo) + UNLOCKED_AT_FIRST)
     with monkeypatch.context() as patch:

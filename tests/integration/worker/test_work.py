@@ -169,7 +169,7 @@ async def test_what_an_exception_quotes_of_a_message_is_in_the_debug_log_alone(s
 
 @pytest.mark.ids("A11", "A24", "A26")
 async def test_a_handler_that_does_not_end_leaves_its_message_to_the_lock(start_work: Start, inbox_queue: Queue, tmp_path: Path) -> None:
-    """Its neighbours go on; when the lock has expired too often the message is archived lock_expired."""
+    """Its neighbours continue. Once the lock has expired too often, the message is archived as lock_expired."""
     await inbox_queue.sql("SELECT queue_message_config_set('lock_seconds', '1'), queue_message_config_set('on_lock_expired', 'archive')")
     [hangs] = await given(inbox_queue, {"do": "hang"})
     await given(inbox_queue, {"do": "nothing"}, {"do": "nothing"})
@@ -183,7 +183,7 @@ async def test_a_handler_that_does_not_end_leaves_its_message_to_the_lock(start_
 
 @pytest.mark.ids("B9")
 async def test_a_long_handler_keeps_its_lock(start_work: Start, inbox_queue: Queue, tmp_path: Path) -> None:
-    """Locks are renewed while it works, far beyond their own length: nobody takes the message over."""
+    """Its lock is renewed while it works, far beyond its own length. No other worker takes the message over."""
     await inbox_queue.sql("SELECT queue_message_config_set('lock_seconds', '1')")
     [id_] = await given(inbox_queue, {"do": "hang"})
     workers = [await start_work("handle", name=name, settings={"RELAY_WORK_SECONDS": "5"}) for name in ("one", "two")]
@@ -253,7 +253,7 @@ async def test_a_transaction_without_its_lock_is_rolled_back(start_work: Start, 
     [id_] = await given(inbox_queue, {"order": 1, "do": "lose the lock"})
     worker = await start_work("book", "--transaction")
     await until(lambda: bool(seen(tmp_path)))
-    # As an operator would, and a sweep after the lock: the message is ready again, and handled by whoever comes.
+    # As an operator would, and a sweep after the lock: the message is ready again, and any worker may handle it.
     await inbox_queue.sql("UPDATE queue_message SET lock_expires_at = now() - interval '1 s' WHERE id = %s", id_)
     await inbox_queue.sql("SELECT queue_message_sweep()")
     (tmp_path / "go").touch()

@@ -46,7 +46,7 @@ def start_named(relays: Relays, inbox_queue: Queue, tmp_path: Path) -> Start:
 
 
 def said(worker: RelayProcess) -> list[str]:
-    """Sentences beside the log."""
+    """Sentences in addition to the log."""
     return [line["text"] for line in worker.lines if "text" in line]
 
 
@@ -100,7 +100,7 @@ async def test_a_claim_by_id_locks_a_message_once(inbox_queue: Queue, store: Mad
 
 @pytest.mark.ids("B6")
 async def test_what_is_not_handled_is_told_in_a_sentence_each(start_named: Start, inbox_queue: Queue, tmp_path: Path) -> None:
-    """Not there, not due, in turn, archived already, rejected, spoiled: exit code 1, in the order in which they were named."""
+    """They are missing, not due, ordered, archived, rejected or failed. The exit code is 1, and sentences are in the order of the ids."""
     [done] = await inbox_queue.insert(content="{}")
     assert 0 == await (await start_named(done)).ended()
     waits = (await inbox_queue.insert(available_at="2100-01-01"))[0]
