@@ -60,7 +60,7 @@ async def run_relays(relays: Relays, count: int, database: str, broker: str) -> 
 async def test_each_inserted_row_becomes_one_message(
     relays: Relays, queue: Queue, inbox: Topology, vhost_url: str, listeners: int, messages: int, truncate: str
 ) -> None:
-    """None is missing and none comes twice, though the table is emptied and its numbers begin anew while the relays run."""
+    """No row is missing and none comes twice, although the table is emptied and its numbers begin again while the relays run."""
     running = await run_relays(relays, listeners, queue.url, vhost_url)
     await insert_all(queue.url, 100)
     await inbox.drain("queue_message_test", 100)
@@ -75,6 +75,6 @@ async def test_each_inserted_row_becomes_one_message(
     assert [] == await inbox.drain("queue_message_test")
     assert list(range(101, 101 + messages)) == sorted(json.loads(message.body)["value"] for message in came)
     assert {"success": messages + 100} == dict(await queue.sql("SELECT result, count(*) FROM queue_message_archive GROUP BY result"))
-    # While TRUNCATE holds its lock a claim on a slow machine may be told so, and is tried again.
+    # On a slow machine a claim may fail while TRUNCATE holds its lock. The relay then tries again.
     told = [line for relay in running for line in relay.lines if line["level"] != "info"]
     assert [] == [line for line in told if not line.get("error", "").startswith("Another session holds a lock on the queue;")]

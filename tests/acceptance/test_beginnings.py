@@ -80,7 +80,7 @@ async def test_a_relay_waits_for_database_schema_and_broker(
 
 @pytest.mark.ids("C10")
 async def test_wrong_passwords_are_named_and_not_shown(relays: Relays, queue: Queue, amqp_url: str) -> None:
-    """The sentence says which server refused and what to correct; no password stands in it."""
+    """The log says which server refused and what to correct, and contains no password."""
     relay = await relays.start("one", database=make_conninfo(queue.url, password=WRONG), broker=amqp_url, ready=False)
     await error_with(relay, "database_down", "PostgreSQL refused the password: correct RELAY_DATABASE_URL")
     other = await relays.start("two", database=queue.url, broker=re.sub(r"//([^:]+):[^@]+@", rf"//\1:{WRONG}@", amqp_url), ready=False)

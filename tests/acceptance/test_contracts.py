@@ -52,7 +52,10 @@ async def test_what_breaks_an_enforced_contract_is_rejected_and_its_neighbours_g
 async def test_contracts_are_tried_switched_on_and_relaxed_while_the_relay_runs(
     relays: Relays, queue: Queue, topology: Topology, amqp_url: str, tmp_path: Path
 ) -> None:
-    """Added in mode warn what breaks it goes out and is told of; enforced it is rejected; relaxed it is replayed."""
+    """In mode warn a message that breaks the contract goes out and is logged.
+
+    In mode enforce it is rejected; once relaxed, it is replayed.
+    """
     place = await topology.declare("orders", "orders", routing_key="order.paid")
     mine = {"exchange": place.exchange, "routing_key": "order.paid", "content": BROKEN}
     relay = await relays.start(database=queue.url, broker=amqp_url)
@@ -88,7 +91,7 @@ async def test_contracts_are_tried_switched_on_and_relaxed_while_the_relay_runs(
 async def test_a_contract_that_the_relay_cannot_read_stops_nothing_and_is_shown(
     relays: Relays, queue: Queue, topology: Topology, amqp_url: str
 ) -> None:
-    """Written past the command, so that nobody compiled it: its messages go out, and the status names it."""
+    """A contract written without the command was never compiled: the messages go out, and the status names the contract."""
     place = await topology.declare("orders", "orders", routing_key="k")
     statement = "INSERT INTO queue_message_contract (exchange, routing_key, version, mode, schema) VALUES (%s, '#', 1, 'enforce', %s)"
     await queue.sql(statement, place.exchange, '{"type": "objekt"}')

@@ -48,7 +48,7 @@ async def test_neither_transaction_nor_row_lock_is_held_while_publishing(
 
 
 async def has_reported(queue: Queue, relay: RelayProcess, moment: object) -> bool:
-    """The relay has told that it lives since that moment."""
+    """The relay has written a heartbeat since that moment."""
     return bool(await queue.value("SELECT heartbeat_at > %s FROM queue_message_relay WHERE id = %s", moment, relay.id))
 
 

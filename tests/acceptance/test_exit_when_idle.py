@@ -30,7 +30,7 @@ async def test_a_relay_that_has_nothing_left_ends_by_itself(
 
 
 async def test_a_relay_that_cannot_send_is_not_idle(relays: Relays, queue: Queue, topology: Topology, amqp_url: str, unique: str) -> None:
-    """It ended well, and a scheduler took the run for a success; it goes on trying, and ends after it has sent."""
+    """An exit would look like a success to the scheduler. The relay keeps trying, and ends after it has sent the messages."""
     inbox = await topology.declare(unique, unique)
     await queue.insert(3, exchange=inbox.exchange, routing_key=inbox.routing_key)
     async with Proxy.before(amqp_url) as proxy:

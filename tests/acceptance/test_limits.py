@@ -1,4 +1,4 @@
-"""An exchange that an operator limits: seen by its consumer, beside others, by several relays."""
+"""An exchange that an operator limits: as its consumer sees it, alongside other exchanges, and with several relays."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def _at_least(queue: Queue, exchange: str, messages: int) -> bool:
 async def test_keys_of_a_low_limit_go_while_the_relay_rests(
     relays: Relays, queue: Queue, topology: Topology, amqp_url: str, unique: str
 ) -> None:
-    """One message in two seconds: nothing new is told of, and no look at the lanes finds the keys that wait."""
+    """At one message in two seconds no new message is announced, and no scan of the lanes finds the keys that wait."""
     slow = await topology.declare(f"{unique}.slow", f"{unique}.slowed")
     await relays.command("limit", slow.exchange, "0.5", database=queue.url)
     await relays.start(database=queue.url, broker=amqp_url)

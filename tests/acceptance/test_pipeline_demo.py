@@ -99,7 +99,7 @@ def without_a_row(folder: Path) -> None:
 
 
 def with_a_row_twice(folder: Path) -> None:
-    """Falsify: one row of the lake stands there twice."""
+    """Falsify: write one row of the lake twice."""
     table = DeltaTable(folder / ledger.LAKE / "archive")
     rows = pa.table(table.to_pyarrow_dataset().to_table())
     write_deltalake(table, rows.slice(0, 1), mode="append")

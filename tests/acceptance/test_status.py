@@ -1,4 +1,4 @@
-"""What `relay status` says while relays live and nothing goes out: it looks at the database alone, where nobody else has a log."""
+"""What `relay status` says while relays are alive and nothing goes out. It reads only the database, and needs no log."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def check(python: Path, folder: Path, text: str) -> str:
 
 @pytest.mark.ids("B1", "B11", "A38")
 def test_an_app_that_enqueues_is_type_checked(wheel_relay: Path, tmp_path: Path) -> None:
-    """The wheel says that it is typed: right use passes `mypy --strict`, and each wrong use is told."""
+    """The wheel says that it is typed: correct use passes `mypy --strict`, and mypy reports each wrong use."""
     python = wheel_relay.parent / "python"
 
     assert "Success" in check(python, tmp_path, RIGHT)

@@ -16,7 +16,7 @@ async def test_a_content_that_cannot_be_printed_is_rejected_and_its_neighbours_a
     with psycopg.connect(database_url, autocommit=True) as connection:
         for _ in range(3):
             connection.execute("INSERT INTO queue_message (exchange, routing_key) VALUES (%s, %s)", (made.exchange, made.routing_key))
-        # Beside the triggers, which refuse it: it may be in a queue that is older than they are.
+        # The triggers would refuse it, but a queue older than the triggers may contain it.
         connection.execute("SET session_replication_role = replica")
         connection.execute(
             "INSERT INTO queue_message (exchange, routing_key, content) "

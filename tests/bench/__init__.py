@@ -1,1 +1,1 @@
-"""Measurements: what things cost, beside what they could be compared with. No tests of the suite; `make bench` and its kin run them."""
+"""Measurements of what things cost, compared with a baseline. They are not tests of the suite; `make bench` and its kin run them."""

@@ -1,4 +1,7 @@
-"""What enqueueing by COPY costs, beside a COPY of rows that nobody checks: `python -m tests.bench.copying --rows 50000`; some seconds."""
+"""What enqueueing by COPY costs, compared with a plain COPY without checks.
+
+`python -m tests.bench.copying --rows 50000`; it takes some seconds.
+"""
 
 from __future__ import annotations
 

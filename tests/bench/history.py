@@ -14,7 +14,7 @@ from relay.pipeline.source.columns import ArchiveColumn
 from relay.postgres.schema.migrate import migrate
 
 SETTINGS = ("autovacuum=off", "max_wal_size=8GB", "checkpoint_timeout=30min")
-"""Of the private server: it begins no chore of its own while something is measured."""
+"""Settings of the private server: it starts no work of its own during a measurement."""
 FIRST = date(2024, 5, 1)
 TRANSACTION = 500
 """Rows that are archived together."""
@@ -82,7 +82,7 @@ class History:
             connection.execute("CHECKPOINT")
 
     def empty(self) -> None:
-        """Begin anew, at the first day."""
+        """Start again with an empty archive, at the first day."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute("TRUNCATE queue_message_archive")
         self.rows = 0

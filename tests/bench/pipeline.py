@@ -1,4 +1,4 @@
-"""What the pipeline costs, beside Spark's own reader and writer: `python -m tests.bench.pipeline`, or `make bench-pipeline`.
+"""What the pipeline costs, compared with Spark's own reader and writer: `python -m tests.bench.pipeline`, or `make bench-pipeline`.
 
 Private servers; the sides take turns, and the first round is not counted. Prints progress, a table, and writes JSON.
 """
@@ -141,7 +141,7 @@ def counting(bench: Bench, day: History, worker: Worker) -> list[Figure]:
 
 
 def adding(bench: Bench, big: History, little: History, worker: Worker) -> list[Figure]:
-    """An export of a few new rows beside many old ones, and into an empty lake that was made before."""
+    """An export of a few new rows: into a lake with many old rows, and into an empty lake that exists already."""
     lake = bench.emptied("big")
     worker.ask("export", url=big.url, lake=lake)
     before = f"{NEW:,} rows beside {big.rows:,}"
@@ -212,7 +212,7 @@ def short(bench: Bench, rows: int) -> list[Figure]:
 
 
 def long(bench: Bench, sizes: Sequence[int]) -> list[Figure]:
-    """Memory by the number of rows, and a few new rows beside the largest number."""
+    """Memory by the number of rows, and an export of a few new rows next to the largest number."""
     history = History(bench.server, "history", a_day=-(-sizes[0] // 3))
     figures = []
     for size in sizes:

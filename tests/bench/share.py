@@ -1,7 +1,7 @@
-"""What one exchange's flood costs another: the second one's delay from INSERT to consumer, quiet and beside a backlog that keeps growing.
+"""What one exchange's flood costs another exchange: the delay from INSERT to consumer, without a flood and during one.
 
-`python -m tests.bench.share [ROUNDS] [BACKLOG]` on servers of its own: 200 messages a second go to one exchange, each in a transaction of
-its own; then the same while BACKLOG messages wait for the other exchange and more of them are inserted all the time.
+`python -m tests.bench.share [ROUNDS] [BACKLOG]` starts servers of its own. 200 messages a second go to one exchange, each in a transaction
+of its own. Then they do so again while BACKLOG messages wait for the other exchange and that backlog keeps growing.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ RATE = 200
 SECONDS = 60.0
 """Of each measurement. Where the flood was alone the first of the others wait for all that is in flight: in 15 seconds one in a hundred."""
 REUSED_WAL = "wal_init_zero=off"
-"""A new server fills each segment of WAL with zeros before its first use, twice a second here, and for 50 ms nobody commits; a server that
-has run for a while uses its segments again."""
+"""A new server fills each segment of WAL with zeros before its first use.
+
+Here that is twice a second, and no transaction can commit for 50 ms. A server that has run for a while uses its segments again.
+"""
 CHUNK = 5_000
 PAUSE = 0.25
 """Seconds between two chunks of the flood while it is measured: 20,000 messages a second, more than goes out."""
@@ -58,7 +60,7 @@ class Delays(NamedTuple):
 
 
 class Other:
-    """The exchange that nobody floods: its messages leave, and when they came."""
+    """The exchange that is not flooded: when its messages leave, and when they arrive."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -115,7 +117,7 @@ async def settled(url: str) -> int:
 
 
 async def measure(url: str, other: Other, backlog: int) -> tuple[Delays, Delays, float]:
-    """Quiet, then beside the flood; and how many messages of the flood went out a second meanwhile."""
+    """Measure without the flood, then during it; also return how many messages of the flood went out a second."""
     quiet = await other.delays(SECONDS)
     await flood(url, backlog)
     more = asyncio.create_task(flood(url, 1, pause=PAUSE))

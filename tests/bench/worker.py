@@ -1,7 +1,7 @@
-"""A process with a Spark session that does what it is told, one JSON line each, and says how long that took.
+"""A process with a Spark session that runs commands, one JSON line each, and reports how long each took.
 
-`python -m tests.bench.worker MASTER OPTIONS`. A process of its own for each master, because a JVM has one; kept, so that no session start
-is in a figure.
+`python -m tests.bench.worker MASTER OPTIONS`. Each master needs a process of its own, because a JVM has one. The process is kept, so that
+no figure includes the start of a session.
 """
 
 from __future__ import annotations

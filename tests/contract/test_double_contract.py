@@ -108,7 +108,7 @@ async def default(broker: Broker_) -> None:
 
 
 async def copies(broker: Broker_) -> None:
-    """CC and BCC are further keys: a queue gets one copy, BCC is not told, and one key that leads somewhere is enough."""
+    """CC and BCC are further keys: a queue gets one copy, the message does not show BCC, and one key with a route is enough."""
     await broker.declare("d", "direct", Way("one", "a"), Way("one", "b"), Way("two", "c"))
     assert [PASS] == await _go(broker, "d", ["a"], CC=["b", "z"], BCC=["c"])
     assert [PASS, BACK] == [*await _go(broker, "d", ["z"], CC=["b"]), *await _go(broker, "d", ["z"], CC=["y"])]

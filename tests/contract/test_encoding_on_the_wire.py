@@ -69,7 +69,7 @@ async def test_a_consumer_sees_what_the_row_said(client: RawClient, entry: Poiso
 
 @pytest.mark.parametrize("entry", [entry for entry in BROKER_REFUSES if entry.code in REPLY_CODES], ids=str)
 async def test_what_the_broker_alone_can_judge_closes_the_channel_only(client: RawClient, entry: Poison, unique: str) -> None:
-    """The broker answers with the channel error that the archive's code stands for; the connection lives on."""
+    """The broker answers with the channel error that the archive's code represents, and keeps the connection."""
     missing = "no_exchange" in entry.needs
     claim = entry.claim(unique, "key") if missing else await _prepared(client, entry, unique)
 

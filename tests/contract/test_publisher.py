@@ -129,7 +129,7 @@ async def test_nothing_is_written_past_the_deadline_of_its_lock(amqp_url: str, d
 
 
 async def test_batches_keep_the_order_of_the_calls(amqp_url: str, declare: Declare, drain: Drain) -> None:
-    """Several batches in the air, the first of them on a new exchange: the queue has them in the order of the calls."""
+    """Several batches are in flight, the first of them on a new exchange: the queue has them in the order of the calls."""
     made = await declare()
     bodies = [str(n).encode() for n in range(1000)]
     async with publishing(amqp_url) as broker:
@@ -186,7 +186,7 @@ async def test_start_and_close_are_legal_in_any_order_and_number(amqp_url: str) 
 
 
 async def test_an_abandoned_batch_is_not_written_any_more(amqp_url: str, declare: Declare, drain: Drain) -> None:
-    """Whoever stops listening settles nothing; what was not yet written must not go out behind his back."""
+    """A caller that stops listening settles nothing, so messages that were not yet written must never be written."""
     made = await declare()
     async with Proxy.before(amqp_url) as proxy, publishing(proxy.url(amqp_url), patience=0.05) as broker:
         proxy.hold_answers()

@@ -1,4 +1,4 @@
-"""A message that may well close its channel goes over a channel of its own, so no good message beside it goes out twice."""
+"""A message that may well close its channel goes over a channel of its own, so no good message next to it goes out twice."""
 
 from __future__ import annotations
 

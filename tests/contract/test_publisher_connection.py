@@ -29,7 +29,7 @@ def some(made: Declared, count: int, size: int = 10) -> list[Claim]:
 
 
 async def in_a_thread(node: RabbitMQ, *words: str) -> str:
-    """Run rabbitmqctl while the loop goes on."""
+    """Run rabbitmqctl while the event loop continues."""
     return await asyncio.to_thread(node.ctl, *words)
 
 
@@ -99,7 +99,7 @@ async def test_exchanges_that_wait_for_one_of_the_channels_that_a_node_grants_ar
 
 
 async def test_a_connection_that_an_operator_closes_is_made_anew(own_broker: RabbitMQ, own_topology: Topology) -> None:
-    """The broker says 320; that is nobody's fault, and the next batch goes out on the next connection."""
+    """The broker says 320: no message is at fault, and the next batch goes out on the next connection."""
     made = await own_topology.declare()
     async with Proxy.before(own_broker.url) as proxy, publishing(proxy.url(own_broker.url)) as broker:
         await broker.send(some(made, 1))
@@ -128,12 +128,15 @@ async def test_a_connection_that_a_message_brought_down_blames_what_was_in_fligh
 
 
 async def test_a_message_that_ends_connections_is_soon_alone_to_blame(amqp_url: str, topology: Topology) -> None:
-    """Beside steady messages of others: hardly any of these is blamed twice, and few connections end."""
+    """Steady messages of others go out next to it: hardly any of these is suspected twice, and few connections end."""
     made = [await topology.declare() for _ in range(4)]
     tries: Counter[int] = Counter()
 
     async def deliver(one: Claim) -> PublishResult:
-        """Send until the end is certain; what was blamed beside others comes back, as its next attempt, while others are on their way."""
+        """Send until the result is certain.
+
+        A message suspected together with others is sent again as its next attempt, while others are in flight.
+        """
         while True:
             await broker.publisher.wait_ready()
             [result] = await broker.send([one])
@@ -310,7 +313,7 @@ async def test_a_cut_decides_everything_at_once(amqp_url: str, topology: Topolog
 
 
 async def test_closing_decides_what_is_in_flight(amqp_url: str, topology: Topology) -> None:
-    """Nobody waits for ever on a publisher that was closed."""
+    """A publisher that is closed leaves no caller waiting for ever."""
     made = await topology.declare()
     async with Proxy.before(amqp_url) as proxy, publishing(proxy.url(amqp_url)) as broker:
         proxy.hold_answers()
@@ -321,7 +324,7 @@ async def test_closing_decides_what_is_in_flight(amqp_url: str, topology: Topolo
 
 
 async def test_the_publisher_starts_before_its_broker(amqp_url: str, topology: Topology) -> None:
-    """It says that it waits, at most once a second, and goes on by itself when the broker is there."""
+    """It reports that it waits, at most once a second, and continues by itself when the broker is there."""
     made = await topology.declare()
     async with Proxy.before(amqp_url) as proxy:
         await proxy.stop_listening()

@@ -38,7 +38,7 @@ async def confirms(broker: Broker) -> None:
 
 
 async def returns(broker: Broker) -> None:
-    """Each unroutable message is told from its neighbours."""
+    """The publisher distinguishes each unroutable message from its neighbours."""
     make = await broker.exchange()
     claims = [make()._replace(routing_key=NOWHERE) if n % 2 else make() for n in range(60)]
     results = await broker.send(claims)
@@ -68,7 +68,7 @@ async def missing(broker: Broker) -> None:
 
 
 async def forbidden(broker: Broker) -> None:
-    """An exchange to which nobody may publish costs the others nothing either: 403."""
+    """An exchange to which no login may publish costs the others nothing either: 403."""
     make = await broker.exchange()
     claims = [one for _ in range(20) for one in (make(), claim(FORBIDDEN))]
     results = await broker.send(claims)
@@ -131,5 +131,5 @@ async def test_on_the_double_of_applications(case: Case, unique: str) -> None:
 
 @CASES
 def test_in_memory(case: Case) -> None:
-    """What stands for it."""
+    """The same case on the brokers in memory."""
     in_memory(case)

@@ -14,7 +14,7 @@ from tests.support.broker.publishing import Publishing, claim, publishing
 from tests.support.broker.topology import Topology
 
 MISSING = 4000
-"""As many as a relay has in hand at most."""
+"""As many messages as a relay has in flight at most."""
 PROMPT = 2.0
 """Seconds that a message of another exchange may take."""
 MOST_CHANNELS = 100

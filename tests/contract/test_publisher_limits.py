@@ -1,4 +1,4 @@
-"""Limits that the broker sets: the relay says which one it met, asks ever more seldom, repeats nothing, and goes on when there is room."""
+"""Limits that the broker sets: the relay names the limit it met, asks ever more rarely, repeats nothing, and continues when it can."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_a_user_or_vhost_without_a_connection_left_is_named_and_waited_for
 
 
 async def test_a_limit_that_is_set_below_what_there_is_ends_no_connection(own_broker: RabbitMQ, user_url: str, unique: str) -> None:
-    """Who has a connection goes on with it; limits of queues concern no relay, which declares none."""
+    """A publisher that has a connection keeps using it; limits of queues concern no relay, because a relay declares none."""
     async with publishing(user_url) as broker:
         for words in (("set_user_limits", unique), ("set_vhost_limits", "-p", unique)):
             await asyncio.to_thread(own_broker.ctl, *words, '{"max-connections": 0}')

@@ -103,7 +103,7 @@ def alternating(first: Declared, second: Declared) -> list[Claim]:
 
 
 async def test_an_internal_exchange_is_refused_at_once_for_all_its_messages(amqp_url: str, topology: Topology, unique: str) -> None:
-    """Nobody may publish to it; one message finds out for all that wait."""
+    """No login may publish to it; one message finds this out for all that wait."""
     exchange = await topology.declare_exchange(f"{unique}.internal", internal=True)
     async with publishing(amqp_url) as broker:
         results = await broker.send(claim(exchange) for _ in range(300))
@@ -112,7 +112,7 @@ async def test_an_internal_exchange_is_refused_at_once_for_all_its_messages(amqp
 
 
 async def test_an_exchange_without_write_permission_is_refused(limited_url: str, own_topology: Topology, unique: str) -> None:
-    """The broker says which exchange; others of the same user go on."""
+    """The broker names the exchange; messages of the same user to other exchanges are still sent."""
     closed = await own_topology.declare(f"{unique}.closed", f"{unique}.closed")
     allowed = await own_topology.declare(f"{unique}.open", f"{unique}.open")
     async with publishing(limited_url) as broker:

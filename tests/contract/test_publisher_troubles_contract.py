@@ -47,7 +47,7 @@ class Broker(Protocol):
 
 
 async def drops(broker: Broker) -> None:
-    """What was not confirmed when the connection went is unknown, and nobody's fault; the next connection takes what comes then."""
+    """When the connection is lost, unconfirmed messages are unknown, and none is at fault; the next connection takes later messages."""
     make = await broker.exchange()
     assert [CONFIRMED] == await broker.send([make()])
     async with broker.hushed(), asyncio.TaskGroup() as tasks:
@@ -151,5 +151,5 @@ async def test_on_the_double_of_applications(case: Case, unique: str) -> None:
 
 @CASES
 def test_in_memory(case: Case) -> None:
-    """What stands for it."""
+    """The same case on the brokers in memory."""
     in_memory(case)

@@ -1,4 +1,4 @@
-"""What operators and the chores of a relay do to a queue, on PostgreSQL and on the tables in memory: the same cases on both."""
+"""What operators and a relay's maintenance tasks do to a queue, on PostgreSQL and on the tables in memory: the same cases on both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 class Chores:
-    """The chores of one relay, and the policy that they handed on."""
+    """The maintenance tasks of one relay, and the policy that they adopted."""
 
     def __init__(self, store: MadeStore) -> None:
         self.policy: Policy | None = None
@@ -63,7 +63,7 @@ async def test_a_report_of_a_relay_that_was_forgotten_enters_it_again(place: Pla
 
 
 async def test_expired_locks_are_freed_by_the_minutes_sweep(place: Place) -> None:
-    """Whoever held them, and whether that relay lives."""
+    """The sweep frees them whichever relay held them, and whether or not that relay lives."""
     store, other = await place.store(), await place.store("other")
     await place.insert(3)
     await store.batch(limit=2)
@@ -102,6 +102,6 @@ async def test_chores_of_a_queue_in_order_find_nothing_to_do(place: Place) -> No
 
 
 def test_every_chore_has_a_case() -> None:
-    """A chore that is added is simulated by what does as PostgreSQL."""
+    """Any maintenance task that is added has a case here, which holds the simulation to what PostgreSQL does."""
     told = Path(__file__).read_text(encoding="utf-8")
     assert [] == [name for name in dir(MaintenanceStore) if not name.startswith("_") and f".{name}(" not in told]

@@ -35,7 +35,7 @@ async def findings(store: MadeStore, *kinds: str) -> list[ScanFinding]:
 
 
 async def test_claims_go_in_the_order_of_transactions_and_say_what_still_runs(place: Place) -> None:
-    """A message that commits late stands below the head, and is found by its transaction."""
+    """A message that commits late is below the head, and a claim finds it by its transaction."""
     store = await place.store()
     async with place.writing() as late:
         early = await place.insert(2)
@@ -113,7 +113,7 @@ async def test_a_scan_of_waits_goes_on_after_the_time_that_it_came_to(place: Pla
 
 
 async def test_what_somebody_else_has_locked_is_stepped_over(place: Place) -> None:
-    """SKIP LOCKED: nobody waits."""
+    """SKIP LOCKED: the claim does not wait."""
     store = await place.store()
     first, second = await place.insert(2)
     async with place.holding(first):
@@ -122,7 +122,7 @@ async def test_what_somebody_else_has_locked_is_stepped_over(place: Place) -> No
 
 
 async def test_a_claim_walks_so_many_messages_and_says_how_far_it_came(place: Place) -> None:
-    """In each range up to a bound, where the next claim goes on; one that finds as much as it may take goes no further than that."""
+    """A claim scans each range up to a bound, where the next claim continues; a claim that is full scans no further."""
     store = await place.store()
     await place.insert(5, exchange="audit")
     ids = await place.insert(4)
@@ -186,7 +186,7 @@ async def test_settles_move_to_the_archive_and_may_be_heard_late(place: Place) -
 
 @pytest.mark.parametrize(("outcome", "attempts"), [(GONE, 0), (NACKED, 1)])
 async def test_releases_put_back_and_may_be_heard_late(place: Place, outcome: Outcome, attempts: int) -> None:
-    """A claim that is given back does not count; a second try finds nothing to do, also when another claim has followed."""
+    """A claim that is released counts no attempt; a second try finds nothing to do, even when another claim has followed."""
     store = await place.store()
     [id_] = await place.insert()
     batch = await store.batch()
@@ -197,7 +197,7 @@ async def test_releases_put_back_and_may_be_heard_late(place: Place, outcome: Ou
 
 
 async def test_a_settle_steps_over_a_row_that_another_session_holds(place: Place) -> None:
-    """Its neighbours are archived at once, and it is when the other session has let go; it was never lost."""
+    """Its neighbours are archived at once, and the held row once the other session has released it; it was never lost."""
     store = await place.store()
     ids = await place.insert(3)
     batch = await store.batch()
@@ -211,7 +211,7 @@ async def test_a_settle_steps_over_a_row_that_another_session_holds(place: Place
 
 @pytest.mark.parametrize(("outcome", "attempts"), [(GONE, 0), (NACKED, 1)])
 async def test_a_release_steps_over_a_row_that_another_session_holds(place: Place, outcome: Outcome, attempts: int) -> None:
-    """Its neighbours go back at once, and it does when the other session has let go; an attempt is counted once."""
+    """Its neighbours are released at once, and the held row once the other session has released it; an attempt is counted once."""
     store = await place.store()
     ids = await place.insert(3)
     batch = await store.batch()
@@ -237,7 +237,7 @@ async def test_a_renewal_steps_over_a_row_that_another_session_holds(place: Plac
 
 
 async def test_suspects_are_trusted_once_and_then_no_more(place: Place) -> None:
-    """One that is given back stays a suspect; where few attempts are allowed none is trusted."""
+    """A suspect that is released stays a suspect; where few attempts are allowed, no suspect is trusted."""
     store, careful = await place.store(), await place.store("careful", ALONE)
     await place.insert(3)
     await store.batch()

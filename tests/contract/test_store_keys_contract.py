@@ -88,7 +88,7 @@ async def test_the_head_of_a_key_says_what_it_is(place: Place) -> None:
 
 
 async def test_who_leaves_frees_its_lanes(place: Place) -> None:
-    """At once, for whoever is left, as it is counted no more."""
+    """The relays that are left get its lanes at once, since it is no longer counted."""
     first, second = await place.store("first"), await place.store("second")
     assert [32, 32] == [len(await store.keep_lanes()) for store in (first, second)]
     await first.unregister(holds_locks=False)
@@ -113,7 +113,7 @@ async def test_who_says_that_it_has_no_broker_has_no_lanes_beside_one_that_has(p
 
 
 def test_every_method_of_a_store_has_a_case() -> None:
-    """On both places: what stands for PostgreSQL in simulations must do as it does."""
+    """Both places have a case: the tables in memory, which replace PostgreSQL in simulations, must do as it does."""
     called: set[str] = set()
     for file in (*Path(__file__).parent.glob("test_store*_contract.py"), ROOT / "tests/support/database/queue.py"):
         calls = (node for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))

@@ -13,7 +13,7 @@ from relay.devservers.process import Keeper, plain_environment
 from tests.support.servers.postgres_clusters import Cluster
 
 ARCHIVE = "relay-archive"
-"""Folder beside the data, for the write-ahead log."""
+"""Folder next to the data folder, for the write-ahead log."""
 
 
 def newer_than(cluster: Cluster) -> Path | None:

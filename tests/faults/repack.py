@@ -1,4 +1,4 @@
-"""pg_repack, Debian's, fetched without root: a table written anew beside its use, and put in its place under a short lock."""
+"""pg_repack, Debian's, fetched without root: it rewrites a table while the table is in use, and swaps it in under a short lock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Repack:
         await queue.sql("\n".join(lines).replace("MODULE_PATHNAME", str(library.with_suffix(""))))
 
     async def run(self, url: str, table: str) -> None:
-        """Rewrite a table; it waits for whoever uses it, and ends nobody."""
+        """Rewrite a table; the command waits for sessions that use it, and terminates none."""
         to = conninfo_to_dict(url)
         words = ("-h", to["host"], "-p", to["port"], "-U", to["user"], "-d", to["dbname"], "-t", table, "--no-kill-backend")
         process = await asyncio.create_subprocess_exec(

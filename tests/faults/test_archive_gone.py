@@ -18,7 +18,7 @@ TODAY = "SELECT 'queue_message_archive_' || to_char(now() AT TIME ZONE 'UTC', 'Y
 ENSURE = "FUNCTION queue_message_ensure_partitions"
 ROLE = "queue_message_relay"
 OLD = "SELECT EXISTS (SELECT FROM queue_message WHERE lock_expires_at > now() AND created_at < now() - interval '4 seconds')"
-"""Something is in hand for longer than a lock lasts, and under a lock still."""
+"""Some message has been in flight for longer than a lock lasts, and is still locked."""
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ async def is_ready(relay: RelayProcess) -> bool:
 @pytest.mark.long_only
 @pytest.mark.ids("A26", "C9")
 async def test_without_the_grant_everything_waits(scene: Scene, relay_url: str) -> None:
-    """The right to archive is taken away under load: what was sent stays locked and is not sent again, and goes on with the grant."""
+    """The right to archive is revoked under load: sent messages stay locked, are not sent again, and are settled after the grant."""
     relay = await scene.start(database=relay_url, **SMALL, **HTTP)
 
     async def fault() -> None:
@@ -103,7 +103,7 @@ async def test_without_the_grant_everything_waits(scene: Scene, relay_url: str) 
 @pytest.mark.fault(26, repeats=20)
 @pytest.mark.ids("A26", "C9")
 async def test_an_archive_that_gains_and_loses_columns_under_load_is_written_all_the_same(scene: Scene) -> None:
-    """Statements that were prepared for the table as it was go on, and nothing waits longer than for the change."""
+    """Statements that were prepared for the earlier table continue, and nothing waits longer than the change takes."""
     relay = await scene.start(**SMALL, **HTTP)
 
     async def fault() -> None:

@@ -1,4 +1,4 @@
-"""A long queue: a relay starts on it as fast as on a short one, needs no more memory, and its last claims cost what its first ones did."""
+"""A long queue: a relay starts on it as fast as on a short one, and needs no more memory. Its last claims cost what its first ones did."""
 
 from __future__ import annotations
 
@@ -93,5 +93,5 @@ async def sent(scene: Scene, relay: RelayProcess, count: int) -> None:
 
 
 async def is_told(relay: RelayProcess) -> bool:
-    """The relay has told scrapers of the queue."""
+    """The relay has reported its queue to scrapers."""
     return await metric(relay, "relay_queue_waiting") > 0

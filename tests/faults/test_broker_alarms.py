@@ -40,13 +40,13 @@ async def alarm(broker: devservers.RabbitMQ, fault: int) -> AsyncIterator[None]:
 
 
 async def renewed(queue: Queue, seconds: float) -> bool:
-    """Something is in hand for so long, and under a lock still."""
+    """Some message has been in flight for that long, and is still locked."""
     held = "SELECT count(*) FROM queue_message WHERE lock_expires_at > now() AND created_at < now() - make_interval(secs => %s)"
     return bool(await queue.value(held, seconds))
 
 
 async def play(scene: Scene, fault: int, lock_seconds: int) -> None:
-    """Load, the alarm, load that waits, until the locks would have expired or a heartbeat has told of it; and the end of the alarm."""
+    """Insert, raise the alarm, insert more, and end the alarm once locks would have expired or a heartbeat has reported it."""
     await scene.configure(lock_seconds=lock_seconds)
     relay = await scene.start(**SMALL_SEEN)
     await scene.producer.insert(100)
@@ -101,5 +101,5 @@ async def test_a_blocked_broker_is_waited_for(scene: Scene, lock_seconds: int) -
 @pytest.mark.ids("C9", "A26")
 @lengths(short="shorter")
 async def test_a_broker_without_disk_space_is_waited_for(scene: Scene, lock_seconds: int) -> None:
-    """A disk alarm is the same to the relay, and is told with its own words."""
+    """A disk alarm is the same to the relay, and is logged in its own words."""
     await play(scene, 9, lock_seconds)

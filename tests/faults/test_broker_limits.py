@@ -170,7 +170,7 @@ async def test_no_channel_at_all_is_waited_for(play: Play) -> None:
 @pytest.mark.ids("C9")
 @pytest.mark.fault(28, repeats=1)
 async def test_connections_that_there_may_be_change_under_way(play: Play, whose: str) -> None:
-    """A limit below what there is ends no connection; one that is cut off waits for room, and goes on within the longest pause."""
+    """A limit below the current number ends no connection; a relay that is cut off waits, and continues within the longest pause."""
 
     async def limit(most: int) -> None:
         words = (f"set_{whose}_limits", *((play.relay.name,) if whose == "user" else ("-p", "/")))

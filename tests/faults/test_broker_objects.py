@@ -120,7 +120,7 @@ async def is_through(scene: Scene) -> bool:
 @pytest.mark.ids("C9", "C15")
 @pytest.mark.timeout(300)  # eight runs of rabbitmqctl, seconds each where the machine is busy
 async def test_a_user_that_loses_connections_permission_and_account_goes_on_when_they_are_back(scene: Scene, unique: str) -> None:
-    """The broker closes the connections; the user may not write; the user is gone: told apart, waited for, and nothing becomes dead."""
+    """The broker closes the connections, the user may not write, or is gone: the relay names each, waits, and no message becomes dead."""
 
     async def ctl(*words: str) -> None:
         await asyncio.to_thread(scene.broker.ctl, *words)

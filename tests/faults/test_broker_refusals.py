@@ -101,7 +101,7 @@ async def limit(scene: Scene, vhost: str, connections: int) -> None:
 @pytest.mark.fault(28, repeats=20)
 @pytest.mark.ids("C9")
 async def test_a_vhost_without_room_for_a_connection_is_asked_ever_more_seldom(scene: Scene, in_vhost: str, unique: str) -> None:
-    """Who has a connection goes on; who has none says why, in growing pauses, and takes part as soon as there is room."""
+    """A relay that has a connection continues. One that has none says why, in growing pauses, and joins as soon as there is room."""
     first = await scene.start("first", broker=in_vhost, **SMALL_SEEN)
     await limit(scene, unique, 2)
     async with Proxy.before(in_vhost) as proxy:

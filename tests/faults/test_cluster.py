@@ -20,7 +20,7 @@ from tests.support.relays.processes import Relays
 from tests.support.servers.shared import Say
 
 RENEWED = "SELECT count(*) FROM queue_message WHERE lock_expires_at > now() AND created_at < now() - make_interval(secs => %s)"
-"""Messages that are in hand for so long, and under a lock still."""
+"""Messages that have been in flight for that long, and are still locked."""
 MOST_ATTEMPTS = "SELECT max(attempts) FROM queue_message_archive"
 
 pytestmark = pytest.mark.timeout(600)
@@ -70,7 +70,7 @@ async def goes_on(scene: Scene, count: int = 500) -> None:
 @pytest.mark.fault(7, repeats=5)
 @pytest.mark.ids("C7", "C9", "C14")
 async def test_a_cluster_loses_a_node_and_then_its_majority(scene: Scene, nodes: list[Node]) -> None:
-    """With two of three nodes confirms go on at the next host; with one messages wait under renewed locks, and go when another is back."""
+    """With two of three nodes confirms continue at the next host; with one, messages wait under renewed locks until another is back."""
     first, _, third = nodes
     relay = await scene.start(broker=hosts(nodes), **SMALL)
     assert f"127.0.0.1:{first.port}" == relay.of("broker_up")[0]["host"]

@@ -102,7 +102,7 @@ async def test_a_settle_that_was_carried_out_unheard_is_not_done_twice(scene: Sc
 
 
 async def claimed_unheard(scene: Scene, proxy: Trap) -> None:
-    """Let a claim do its work unheard; one that came too early and found nothing is let go."""
+    """Let a claim run without its answer; a claim that came too early and found nothing is cut off, and another is tried."""
     while not await reaches(scene, LOCKED, 1):
         await cut(proxy)
         await scene.queue.settled()
@@ -115,7 +115,7 @@ async def claimed_unheard(scene: Scene, proxy: Trap) -> None:
 @pytest.mark.fault(6, repeats=20)
 @pytest.mark.ids("A12", "A17", "B9")
 async def test_what_was_claimed_unheard_goes_out_when_its_lock_expires(scene: Scene) -> None:
-    """Nobody has these messages in hand; the relay that asked for them frees them itself, in the time that a dead relay's take."""
+    """No relay has these messages in flight; the relay that claimed them frees them itself, as soon as a dead relay's would be freed."""
     async with Trap.before(scene.queue.url) as proxy:
         relay = await start(scene, proxy, RELAY_PREPARE="false")  # so that a statement is one request
         await claimed_unheard(scene, proxy)
@@ -131,7 +131,7 @@ async def test_what_was_claimed_unheard_goes_out_when_its_lock_expires(scene: Sc
 @pytest.mark.long_only
 @pytest.mark.ids("A17", "A27")
 async def test_a_retry_that_was_written_unheard_is_not_taken_for_lost(scene: Scene) -> None:
-    """No queue takes the messages: the relay writes the spoiled try again, finds its own words, and blames no other relay."""
+    """No queue takes the messages: the relay repeats the failed write, recognises its own words, and holds no other relay responsible."""
     await scene.queue.sql("SELECT queue_message_config_set('lock_seconds', %s)", LONG)
     nowhere = await scene.topology.declare_exchange(f"{scene.inbox.exchange}.nowhere")
     async with Proxy.before(scene.queue.url) as proxy:

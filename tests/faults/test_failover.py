@@ -80,7 +80,7 @@ async def kept_and_lost(queue: Queue, standby: Standby, kept: Sent, gone: Sent) 
 async def test_after_a_failover_to_a_standby_that_lagged_everything_goes_out(
     primary: Cluster, relays: Relays, own_broker: devservers.RabbitMQ, own_topology: Topology, inbox: Declared, tmp_path: Path, say: Say
 ) -> None:
-    """By a relay whose sessions a pool has kept, so that it stands above the ids that come next, and by one that connects again."""
+    """One relay keeps its sessions through a pool, so its position is above the ids that come next; the other connects again."""
     kept, gone, fresh = (Sent(own_topology, inbox) for _ in range(3))
     url = primary.new()
     with Standby(primary) as standby, pgbouncer(url, pool_mode="transaction", folder=tmp_path, say=say) as through:

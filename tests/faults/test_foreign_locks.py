@@ -1,4 +1,4 @@
-"""Locks that others hold on queue and archive: what a relay goes on with meanwhile, and that it can leave."""
+"""Locks that others hold on queue and archive: what a relay can still do meanwhile, and that it can leave."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ async def test_a_locked_archive_is_waited_for_with_everything_kept(scene: Scene)
 @pytest.mark.ids("A26", "C9")
 @pytest.mark.parametrize(("strength", "count"), [("UPDATE", 1), ("KEY SHARE", 4)])
 async def test_rows_that_an_application_holds_cost_no_other_message_anything(scene: Scene, strength: str, count: int) -> None:
-    """Held for longer than their locks after their confirm: the others are settled meanwhile, claims go on, and nothing goes out twice."""
+    """They are held past the confirm and the end of their locks: the others are settled, claims continue, and nothing goes out twice."""
     queue, to = scene.queue, {"exchange": scene.inbox.exchange, "routing_key": scene.inbox.routing_key}
     relay = await scene.start(RELAY_WINDOW="40", RELAY_BATCH_SIZE="10")
     scene.broker.freeze()

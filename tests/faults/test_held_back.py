@@ -1,4 +1,4 @@
-"""Much that is held back, paused, delayed or locked by an application, keeps nobody else from leaving, and leaves itself in the end."""
+"""Many messages that are paused, delayed or locked by an application: they hold up no other message, and leave themselves in the end."""
 
 from __future__ import annotations
 

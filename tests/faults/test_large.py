@@ -46,7 +46,7 @@ async def consumed(scene: Scene) -> AsyncIterator[Sizes]:
 @pytest.mark.fault(22, repeats=20)
 @pytest.mark.ids("A9", "C9", "C15")
 async def test_a_body_over_the_limit_is_rejected_and_one_below_it_arrives(scene: Scene) -> None:
-    """16.1 MiB end as `body_too_large`, 15.9 MiB arrive, and so does what stands between them, once."""
+    """Bodies of 16.1 MiB end as `body_too_large`. Those of 15.9 MiB, and all messages between them, arrive once."""
     large, small = [int(15.9 * MIB), 16 * MIB, int(16.1 * MIB), 16 * MIB + 1], 100
     order = [scene.chance.choice(large) for _ in range(3)] + large
     scene.chance.shuffle(order)

@@ -33,7 +33,7 @@ LINES = 3
 
 
 async def refused(relay: RelayProcess, event: str, words: str, gauge: str, *, by: str) -> None:
-    """The relay says why it waits in one sentence, with less than a line a second, and shows it to whoever asks."""
+    """The relay says why it waits in one sentence, with less than a line a second, and shows it at `/readyz` and in its metrics."""
     before = len(relay.of(event))
     await until(lambda: len([line for line in relay.of(event)[before:] if words in line["error"]]) >= LINES)
     lines = relay.of(event)
@@ -53,7 +53,10 @@ async def alter(scene: Scene, user: str, password: str) -> None:
 @pytest.mark.fault(27, repeats=20)
 @pytest.mark.ids("C9")
 async def test_a_rotated_database_password_is_named_and_waited_for(scene: Scene) -> None:
-    """Refused from one moment to the next: a sentence a second at most, without the password, and all goes on when it is right again."""
+    """The password is suddenly refused: at most a sentence a second is logged, without the password.
+
+    The relay continues with the right one.
+    """
     with login(scene.queue.url, "queue_message_relay") as url:
         user, password = (str(conninfo_to_dict(url)[name]) for name in ("user", "password"))
         relay = await scene.start(database=url, **SMALL, **HTTP)
@@ -169,7 +172,7 @@ async def close_all(hogs: list[psycopg.AsyncConnection[Any]]) -> None:
 async def test_without_a_connection_left_at_postgresql_the_relay_waits(
     scene: Scene, narrow_postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Others take every connection, before a relay starts and after it lost its own: it says so, asks seldom, and goes on."""
+    """Others take every connection, before the relay starts and after it lost its own: it says so, asks rarely, and then continues."""
     hogs: list[psycopg.AsyncConnection[Any]] = []
     async with moved(scene, narrow_postgres, tmp_path_factory.mktemp("elsewhere")) as scene:  # noqa: PLR1704 - the same scene elsewhere
         with login(scene.queue.url, "queue_message_relay") as url:

@@ -16,7 +16,7 @@ GIVEN_BACK = "SELECT count(*) FROM queue_message WHERE attempts = 0 AND lock_exp
 @pytest.mark.fault(11, repeats=20)
 @pytest.mark.ids("C6", "C15", "A27")
 async def test_messages_that_arrived_are_not_dead_because_their_exchange_went_before_the_confirm(scene: Scene, unique: str) -> None:
-    """With one attempt each they are given back, and only the message that found the exchange gone has failed."""
+    """With one attempt each they are released, and only the message that found the exchange gone has failed."""
     await scene.configure(max_attempts=1)
     made = await scene.topology.declare(unique, unique)
     there = {"exchange": made.exchange, "routing_key": made.routing_key}

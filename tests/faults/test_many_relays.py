@@ -1,4 +1,4 @@
-"""Several relays on one queue: they come and go as they like, and one stands still while the others go on."""
+"""Several relays on one queue: they come and go as they like, and one is suspended while the others continue."""
 
 from __future__ import annotations
 

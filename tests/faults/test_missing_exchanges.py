@@ -22,7 +22,7 @@ FLOOD = """
 """
 TRIED = "SELECT count(*) FROM queue_message WHERE attempts > 0"
 FEW = 4
-"""One part in so many of the missing exchanges may be tried before a message goes that stands behind them: on any machine."""
+"""At most one in so many of the missing exchanges may be tried before the message behind them goes out, on any machine."""
 
 
 @pytest.fixture

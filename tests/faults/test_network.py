@@ -89,7 +89,7 @@ async def test_a_relay_without_its_broker_holds_up_no_key(scene: Scene) -> None:
 
 
 async def own_lanes(scene: Scene, *relays: RelayProcess) -> bool:
-    """These relays, and nobody else, own lanes, each as many as the others."""
+    """These relays own all lanes, each as many as the others."""
     owned = await scene.queue.sql("SELECT owner, count(*) FROM queue_message_lane GROUP BY owner")
     return {relay.id: 64 // len(relays) for relay in relays} == dict(owned)
 
@@ -98,7 +98,7 @@ async def own_lanes(scene: Scene, *relays: RelayProcess) -> bool:
 @pytest.mark.ids("C9")
 @pytest.mark.parametrize("leg", [pytest.param("broker", marks=pytest.mark.long_only), "database"])
 async def test_a_network_that_swallows_everything_is_noticed(scene: Scene, leg: str) -> None:
-    """No error and no answer, both ways or one way only: each relay finds out, shows it, and goes on with a new connection."""
+    """No error and no answer, both ways or one way only: each relay notices, shows it, and continues with a new connection."""
     async with behind(scene, leg) as pairs:
 
         async def fault() -> None:
@@ -148,7 +148,7 @@ async def all_at_work(scene: Scene, relays: int) -> bool:
 @pytest.mark.fault(3, repeats=20)
 @pytest.mark.ids("D9")
 async def test_sigterm_ends_in_time_behind_a_black_hole(scene: Scene) -> None:
-    """What was not written is released, what was written keeps its lock and is settled by nobody; all of it goes out with the heir."""
+    """Unwritten messages are released; written ones stay locked and unsettled. The heir sends all of them."""
     await scene.configure(lock_seconds=LASTING)
     scene.producer.shape = lambda message: {**message, "size": LARGE}
     async with Proxy.before(scene.broker.url) as proxy:

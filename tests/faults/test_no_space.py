@@ -92,7 +92,7 @@ async def test_a_full_disk_is_waited_for_with_everything_kept(scene: Scene) -> N
 
 
 async def outlasts_its_locks(scene: Scene) -> bool:
-    """What found no room is in hand for longer than its first locks last."""
+    """The messages that found no room stay in flight for longer than their first locks last."""
     return bool(0 < await scene.queue.waiting() == await scene.queue.value(OLD, LOCK_SECONDS))
 
 

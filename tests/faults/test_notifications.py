@@ -42,7 +42,7 @@ SEVERAL = 5
 """More looks than a poll alone makes within a test, once the relay rests."""
 HINTS, AT_ONCE = 20, 500
 HALF = 0.5
-"""Share of a full queue from which on an INSERT notifies nobody."""
+"""Share of a full queue from which an INSERT sends no notification."""
 
 
 async def looks(scene: Scene) -> int:
@@ -69,9 +69,9 @@ async def looked_again(scene: Scene, seen: int) -> bool:
 @pytest.mark.long_only
 @pytest.mark.ids("A17", "B12")
 async def test_when_listen_is_back_the_relay_looks_at_once(scene: Scene) -> None:
-    """LISTEN alone is terminated: what came meanwhile notified nobody, and goes out with the look that follows LISTEN, not by the poll."""
+    """LISTEN alone is terminated: messages inserted meanwhile notify no relay. The look after LISTEN finds them, not the poll."""
     await count_statements(scene.queue)
-    await scene.configure(notify="always")  # in the mode idle the gate that is taken anew would be a second reason to look
+    await scene.configure(notify="always")  # in the mode idle the gate that is taken again would be a second reason to look
     async with Proxy.before(scene.queue.url) as proxy:
         relay = await scene.start(RELAY_LISTEN_URL=proxy.url(scene.queue.url), **NEVER, **HTTP)
         await relay.logged("listen_up")
@@ -94,7 +94,7 @@ async def test_when_listen_is_back_the_relay_looks_at_once(scene: Scene) -> None
 
 
 async def cut_listen(scene: Scene, proxy: Proxy, relay: RelayProcess, count: int) -> None:
-    """Terminate LISTEN alone, and let nobody begin it again."""
+    """Terminate LISTEN alone, and keep it from starting again."""
     await proxy.stop_listening()
     assert 1 == len(await scene.queue.sql(TERMINATE))
     await relay.logged("listen_down", count)
@@ -104,7 +104,7 @@ async def cut_listen(scene: Scene, proxy: Proxy, relay: RelayProcess, count: int
 @pytest.mark.long_only
 @pytest.mark.ids("A17", "C9")
 async def test_a_fast_shutdown_ends_listen_and_nothing_else(scene: Scene, own_postgres: devservers.Postgres) -> None:
-    """Every session is told to go: all come back, LISTEN too, and what came in between goes out once."""
+    """The server ends every session: all come back, LISTEN too, and messages inserted in between go out once."""
     relay = await scene.start(**SMALL, **HTTP)
     await relay.logged("listen_up")
 
@@ -222,7 +222,7 @@ async def shows_more(relay: RelayProcess, share: float) -> bool:
 @pytest.mark.fault(24, repeats=20)
 @pytest.mark.ids("A17", "C9")
 async def test_behind_a_pool_that_shares_sessions_the_relay_polls_and_says_so(scene: Scene, tmp_path: Path, say: Say) -> None:
-    """PgBouncer in transaction mode: nothing is lost or sent twice, metric, log and readiness tell, and a way past the pool mends it."""
+    """PgBouncer in transaction mode: nothing is lost or sent twice; metric, log and readiness report it until a way past it is set."""
     with pgbouncer(scene.queue.url, pool_mode="transaction", folder=tmp_path, say=say) as pooled:
         relay = await scene.start("pooled", database=pooled, RELAY_PREPARE="false", **SMALL, **OFTEN, **HTTP)
         assert "RELAY_LISTEN_URL" in (await relay.logged("listen_down"))["error"]

@@ -9,9 +9,9 @@ The dimensions, each with its values in `tests/support/poison`, its `lab.py` or 
 - key: under which a row is inserted, if any (`KEYS`).
 
 An MQTT and a STOMP subscriber of each world see all that goes to a queue through an exchange, and must stay connected
-(`tests/support/poison/subscribers.py`). Meanwhile memory and disk alarms come and go. CI draws every pair of values of any two
-dimensions. The long form draws all combinations of option, queue, permission and limit besides, and plays the pairs on a node that has
-few channels for all relays.
+(`tests/support/poison/subscribers.py`). Meanwhile memory and disk alarms come and go. CI draws every pair of values of any two dimensions.
+The long form also draws all combinations of option, queue, permission and limit. It also plays the pairs on a node that has few channels
+for all relays.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ AHEAD = 4
 MANY = 30
 """Mistakes that are shown."""
 FEW = 5
-"""How often a relay may connect where the broker closes connections over a limit that it tells nobody; elsewhere it is once."""
+"""How often a relay may connect where the broker closes connections over a limit that it does not announce; elsewhere it is once."""
 CHANNELS = "length(rabbit_channel:list())"
 KNOWN_SINCE = (3, 12, 13)
 """The first RabbitMQ that limits the channels of a node."""
@@ -130,7 +130,7 @@ def grant(node: devservers.RabbitMQ, channels: object) -> str:
 async def test_every_pair_ends_as_the_page_says_and_harms_nothing(
     node: devservers.RabbitMQ, plays: list[Play], chance: random.Random
 ) -> None:
-    """Refused, dead with its code or delivered as it was; each good row beside it arrives, once and soon, and every queue lives."""
+    """Each row is refused, dead with its code or delivered unchanged; good rows next to it arrive, once and soon, and every queue lives."""
     await send(node, plays, draw(chance), chance)
     assert [] == [play.name for play in plays if play.connections > (FEW if play.name == "max-channels" else 1)]
 
@@ -154,7 +154,7 @@ async def test_every_option_queue_permission_and_limit_end_so_together(
 async def test_every_pair_ends_so_where_the_node_has_few_channels(
     node: devservers.RabbitMQ, plays: list[Play], chance: random.Random
 ) -> None:
-    """The same where all relays share fewer channels than they have exchanges: a limit that ends connections and is told to nobody."""
+    """The same where all relays share fewer channels than they have exchanges: a limit that ends connections and is not announced."""
     if version_of(node) < KNOWN_SINCE:
         pytest.skip("this RabbitMQ does not limit the channels of a node")
     few = f"application:set_env(rabbit, channel_max_per_node, {CHANNELS} + {2 * len(plays)})."

@@ -156,7 +156,7 @@ async def _more(stage: Stage, before: int) -> bool:
 @pytest.mark.fault(32, repeats=20)
 @pytest.mark.ids("C16")
 async def test_a_broker_that_is_killed_under_receivers_loses_nothing(stage: Stage) -> None:
-    """Two receivers of one queue; both go on by themselves."""
+    """Two receivers of one queue both continue by themselves."""
     stage.broker.persist_topology()
     receivers = [await stage.start(f"receiver-{number}") for number in range(2)]
     async with stage.sending():

@@ -83,13 +83,13 @@ async def test_ordered_messages_above_every_head_are_free_in_time(scene: Scene) 
 
 
 async def holds_heads(scene: Scene, relay: RelayProcess) -> bool:
-    """This relay has ordered messages in hand."""
+    """This relay has ordered messages in flight."""
     held = "SELECT count(*) > 0 FROM queue_message WHERE locked_by = %s AND lock_expires_at IS NOT NULL AND ordering_key IS NOT NULL"
     return bool(await scene.queue.value(held, relay.id))
 
 
 async def has_let_go(scene: Scene, relay: RelayProcess) -> bool:
-    """This relay has no ordered message in hand any more."""
+    """This relay no longer has any ordered message in flight."""
     return not await holds_heads(scene, relay)
 
 

@@ -1,4 +1,4 @@
-"""A relay that is told to leave, or stands still for a while."""
+"""A relay that is asked to leave, or is suspended for a while."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def in_hand(scene: Scene, name: str, **settings: str) -> RelayProcess:
 @pytest.mark.fault(3, repeats=20)
 @pytest.mark.ids("D9")
 async def test_sigterm_leaves_at_once_to_others_what_a_slow_broker_has_not_taken(scene: Scene) -> None:
-    """Unwritten messages are ready again while the drain goes on for the written ones; another relay sends them, and none goes twice."""
+    """Unwritten messages are ready again while the drain continues for the written ones; another relay sends them, and none goes twice."""
     await scene.queue.sql("SELECT queue_message_config_set('lock_seconds', '60')")
     async with Proxy.before(scene.broker.url) as proxy:
         relay = await scene.start("slow", broker=proxy.url(scene.broker.url), RELAY_LOCK_SECONDS="60", RELAY_DRAIN_SECONDS="40")
@@ -123,7 +123,7 @@ async def test_a_second_sigterm_cuts_the_drain(scene: Scene) -> None:
 @pytest.mark.fault(3, repeats=20)
 @pytest.mark.ids("D9")
 async def test_sigterm_ends_in_time_while_the_broker_is_silent(scene: Scene) -> None:
-    """The drain ends after RELAY_DRAIN_SECONDS; what was written is settled by nobody and keeps its lock."""
+    """The drain ends after RELAY_DRAIN_SECONDS; written messages keep their locks, and are not settled."""
     relay = await in_hand(scene, "relay", RELAY_DRAIN_SECONDS="1")
     heir = await scene.start_beside("heir")
     assert 0 == await relay.stop()
@@ -150,7 +150,7 @@ async def test_sigterm_waits_for_no_first_answer_of_the_database(scene: Scene) -
 @pytest.mark.fault(15, repeats=20)
 @pytest.mark.ids("A11", "B9", "C5")
 async def test_a_relay_that_slept_past_its_locks_settles_nothing_of_its_successor(scene: Scene) -> None:
-    """It wakes up with confirms for messages that another relay holds by now: the fence keeps it off, it says so, and goes on."""
+    """It wakes up with confirms for messages that another relay holds by now: the fence rejects its writes, it says so, and continues."""
     sleeper = await in_hand(scene, "sleeper")
     scene.producer.fault(await scene.held_by(sleeper))
     sleeper.send(signal.SIGSTOP)

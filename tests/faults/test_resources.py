@@ -41,7 +41,7 @@ def spinning() -> Iterator[None]:
 @pytest.mark.fault(29, repeats=20)
 @pytest.mark.ids("A11", "B9")
 async def test_a_relay_without_processor_time_loses_nothing(scene: Scene) -> None:
-    """The lowest priority on a machine that others fill, for as long as its locks last, while another relay lives: as if it stood still."""
+    """It has the lowest priority on a fully loaded machine for as long as its locks last, next to a live relay: as if it were suspended."""
     starved, other = [await scene.start(name, **SMALL_SEEN) for name in ("starved", "other")]
     async with producing(scene):
         await until(lambda: scene.holds(starved))
@@ -55,7 +55,7 @@ async def test_a_relay_without_processor_time_loses_nothing(scene: Scene) -> Non
 @pytest.mark.fault(29, repeats=20)
 @pytest.mark.ids("A11", "C9")
 async def test_a_message_that_no_memory_holds_ends_alone(scene: Scene) -> None:
-    """Its lock stands before it travels, so it is counted, goes alone and ends as `lock_expired`; its neighbours arrive, once."""
+    """It is locked before it is fetched, so it is counted, goes alone and ends as `lock_expired`; its neighbours arrive, once."""
     for name, value in (("max_body_bytes", 100 << 20), ("max_attempts", 2)):
         await scene.queue.sql("SELECT queue_message_config_set(%s, %s)", name, str(value))
     relay = await scene.start(**SMALL_SEEN)

@@ -52,7 +52,7 @@ async def test_restored_messages_go_out_before_new_ones(
         relay = await start(relays, queue, own_broker)
         assert 90 == sum(line["messages"] for line in relay.of("messages_renumbered"))
 
-        # The lock of the old relay is nobody's to free early, and the sweep of the minute finds it.
+        # No relay may free the old relay's lock early; the sweep of the minute finds it.
         await queue.settled(seconds=120)
     await sent.all_came_in_order()
 
@@ -182,7 +182,7 @@ async def test_a_blocked_key_of_a_dump_starves_nobody(
 
 @pytest.mark.fault(34, repeats=3)
 async def test_a_promoted_standby_has_no_foreign_ids(clusters: tuple[Cluster, Cluster]) -> None:
-    """Rows and the next transaction id come by the same log: no row stands above it, however far a standby lagged."""
+    """The same log carries the rows and the next transaction id: no row is above that id, however far a standby lagged."""
     high, _ = clusters
     source = high.new()
     async with queue_at(source) as queue:

@@ -38,7 +38,7 @@ PROMPT = 5.0
 
 
 def misreports(relay: RelayProcess, *, expired: bool = False) -> list[Line]:
-    """Failures that are told as other than a lock that is waited for; of rows where locks expired, and the sweep meets their settle."""
+    """Failures not reported as a wait for a lock or, where locks expired and the sweep meets their settle, for rows."""
     told = relay.of("database_down") + relay.of("maintenance_failed") + relay.of("settle_failed")
     true = ("Another session holds a lock", *(["Another session holds these rows"] if expired else []))
     return [line for line in told if not line["error"].startswith(true)]
@@ -54,7 +54,7 @@ async def autocommitting(scene: Scene) -> AsyncIterator[psycopg.AsyncConnection[
 @pytest.mark.fault(26, repeats=20)
 @pytest.mark.ids("C9")
 async def test_tables_that_are_rewritten_under_load_lose_and_double_nothing(scene: Scene) -> None:
-    """By VACUUM FULL, CLUSTER, REINDEX and ALTER TABLE; what waited for the lock goes on, also with prepared statements."""
+    """The rewrites are VACUUM FULL, CLUSTER, REINDEX and ALTER TABLE; statements that waited for the lock continue, even prepared ones."""
     relay = await scene.start(**SMALL)
 
     async def fault() -> None:
@@ -130,7 +130,7 @@ async def test_a_locked_queue_is_waited_for_and_goes_on_within_seconds(scene: Sc
 
 @pytest.mark.fault(18, repeats=3)
 async def test_many_cancels_under_an_old_snapshot_delay_no_new_message(scene: Scene) -> None:
-    """What was taken back can be vacuumed away by nobody, and no claim walks it."""
+    """Vacuum cannot remove the cancelled messages, and no claim scans them."""
     relay = await scene.start()
     async with await psycopg.AsyncConnection.connect(scene.queue.url) as holder, autocommitting(scene) as operator:
         await holder.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)

@@ -1,4 +1,4 @@
-"""Applications whose transactions are serializable, beside relays whose are not."""
+"""Applications with serializable transactions, next to relays without them."""
 
 from __future__ import annotations
 

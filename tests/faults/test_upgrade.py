@@ -1,6 +1,6 @@
 """Relays of two versions side by side, and a migration under their hands.
 
-Nothing was released yet, so the older relay is an earlier commit of this repository, and the newer one a copy of this checkout with one
+Nothing was released yet. So the older relay is an earlier commit of this repository, and the newer one a copy of this checkout with one
 more migration. Without the history of the repository the older one is left out with a reason.
 """
 
@@ -74,7 +74,7 @@ async def start(scene: Scene, relays: Relays, name: str, *, ready: bool = True) 
 
 
 async def versions(scene: Scene) -> dict[str, str]:
-    """Version by name of relay, as each has told."""
+    """The version that each relay has reported, by its name."""
     return dict(await scene.queue.sql("SELECT name, version FROM queue_message_relay"))
 
 
@@ -106,14 +106,14 @@ async def test_an_older_and_this_relay_share_a_queue(scene: Scene, tmp_path: Pat
             await scene.kill(again)
 
         await play(scene, fault)
-        # Nobody lives from the kill on until the last one has started, however long that takes.
+        # No relay lives from the kill until the last one has started, however long that takes.
         await scene.check(await scene.start("last", **SMALL), timed=False)
 
 
 @pytest.mark.fault(31, repeats=20)
 @pytest.mark.ids("C9", "C17")
 async def test_a_later_migration_under_load_disturbs_nobody(scene: Scene, tmp_path: Path) -> None:
-    """The newer relay waits for its schema, this one goes on before, during and after; a stop and a crash cost what they always do."""
+    """The newer relay waits for its schema; this one works before, during and after. A stop and a crash cost what they always do."""
     relay = await scene.start("relay", **SMALL, **HTTP)
     async with relays_of(later, tmp_path / "later") as successors:
         newer = await start(scene, successors, "newer", ready=False)

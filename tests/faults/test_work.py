@@ -98,7 +98,7 @@ async def test_a_killed_worker_without_transactions_repeats_at_most_what_it_held
 async def test_a_database_that_dies_under_workers_handles_each_message_once(
     work: Start, queue: Queue, own_postgres: devservers.Postgres
 ) -> None:
-    """Handlers whose transaction went with it begin anew; one whose COMMIT got through is not repeated."""
+    """Handlers whose transaction was lost begin again; one whose COMMIT got through is not repeated."""
     worker = await work("worker")
     await until(lambda: done(queue, 100))
     await asyncio.to_thread(own_postgres.crash)

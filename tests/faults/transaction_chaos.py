@@ -26,7 +26,7 @@ class Begun(NamedTuple):
 
 
 class DisorderlyProducer(Producer):
-    """Notes, beside what is committed or rolled back, what was undone within a transaction."""
+    """It records what is committed or rolled back, and also what was undone within a transaction."""
 
     async def commit_late(self, connection: Connection, longest: float) -> None:
         """Insert a few messages, wait up to so many seconds, and end: mostly by a commit."""

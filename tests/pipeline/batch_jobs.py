@@ -54,7 +54,7 @@ class Job(ABC):
 
     @abstractmethod
     def commits(self, *, inside: bool) -> tuple[Any, str]:
-        """Where a function stands that is called for each batch: about to commit it, or to do so as the last thing, `inside`."""
+        """Owner and name of the function called for each batch: one that is about to commit it or, with `inside`, ends with the commit."""
 
     @abstractmethod
     def overtake(self, database: Database) -> None:

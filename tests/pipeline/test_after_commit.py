@@ -1,4 +1,4 @@
-"""A look at the lake that fails behind a commit takes nothing back: what the job did is told, and so is why the lake was not seen."""
+"""A look at the lake that fails after a commit undoes nothing: the job reports what it did, and why the lake was not seen."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_days_that_were_added_are_told_of_though_the_lake_is_not_seen_afterwards
 def test_the_exit_code_is_that_of_what_failed(
     archived: Archived, lake: Lake, database: Database, database_url: str, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Other jobs that go on with the lake during each look are no reason to call anybody."""
+    """Other jobs that write to the lake during each look are no reason to alert a person."""
     listed = data_files.sizes
 
     def list_and_export(*words: Any) -> dict[str, int]:

@@ -41,7 +41,7 @@ def test_a_database_without_the_schema_says_what_to_do(empty_database_url: str) 
 
 
 def test_a_server_that_is_away_has_an_exit_code_of_its_own(unused_tcp_port: int) -> None:
-    """Nobody listens there; the sentence names the setting, and no password."""
+    """No server listens there; the sentence names the setting, and no password."""
     away = Database(f"postgresql://someone:hidden@127.0.0.1:{unused_tcp_port}/x")
 
     with pytest.raises(UnreachableError, match="RELAY_PIPELINE_DATABASE_URL") as refused:

@@ -46,7 +46,7 @@ def test_a_digest_is_the_first_15_digits_of_what_postgresql_sends() -> None:
 
 
 def test_no_two_rows_share_a_text() -> None:
-    """Where a value ends, what is null and what is empty are told apart."""
+    """The digest distinguishes where a value ends, null and empty."""
     values: list[str | None] = [None, "", "a", "b", "ab", "bc", "abc", "c", "~", "~1", "~2", "~0", "a~1", "~1c", "a~1b~1c", "1"]
     every = [(one, other) for one in values for other in values]
 

@@ -57,7 +57,7 @@ def test_a_difference_is_an_exit_code_and_a_line(pipeline: Cli, archived: Archiv
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 def test_a_day_is_exported_again(pipeline: Cli, archived: Archived) -> None:
-    """What is missing is added, what differs besides is exit code 5 and a line, and another option beside it is wrong usage."""
+    """Missing rows are added. A row that still differs is exit code 5 and a line, and another option with it is wrong usage."""
     archived({"archived_at": WHEN})
     pipeline("pipeline", "export")
     archived({"archived_at": WHEN, "archived_xid": "3"})

@@ -51,7 +51,7 @@ def test_only_days_that_are_over_become_one_file(lake: Lake, database: Database)
 
 @pytest.mark.usefixtures("many_files")
 def test_a_compacted_lake_is_still_what_was_archived(lake: Lake, database: Database) -> None:
-    """Rows, types and the export's place are as before, and an export goes on."""
+    """Rows, types and the export's place are as before, and an export continues from there."""
     before = lake.dataset("archive").to_table().sort_by([("xid", "ascending"), ("seq", "ascending")])
     bound = offset_of(lake.opened("archive"))
 
@@ -108,7 +108,7 @@ def test_a_shorter_retention_is_refused(lake: Lake, database: Database) -> None:
 def test_a_file_that_is_gone_or_cut_stops_it_before_anything_is_rewritten_or_removed(
     lake: Lake, database: Database, damage: Callable[[Path], object]
 ) -> None:
-    """Older versions may be what it can be put back from; the sentence names it."""
+    """Older versions may be what the file can be restored from; the sentence names it."""
     before = lake.opened("archive").version()
     file = max(Path(lake.place.url, "archive").rglob("*.parquet"))
     damage(file)
@@ -144,7 +144,7 @@ def test_a_changed_byte_is_found_in_what_it_wrote(lake: Lake, database: Database
 
 @pytest.mark.usefixtures("many_files")
 def test_a_changed_byte_is_not_written_anew_as_if_it_was_right(lake: Lake, database: Database) -> None:
-    """The damaged file stays what it is, so that it can be put back; nothing is left in the folder of what was begun."""
+    """The damaged file stays as it is, so that it can be restored; compaction leaves no unfinished file in the folder."""
     before, found = lake.opened(TABLE).version(), data_files(lake)
     flip(max(found))
 
@@ -156,7 +156,7 @@ def test_a_changed_byte_is_not_written_anew_as_if_it_was_right(lake: Lake, datab
 
 @pytest.mark.usefixtures("many_files")
 def test_files_with_other_rows_than_the_log_names_are_not_replaced(lake: Lake) -> None:
-    """Whatever they were put back from; nothing is left of the new file."""
+    """This holds whatever copy restored them; nothing is left of the new file."""
     handle, found = lake.opened(TABLE), data_files(lake)
     merge = Merge(lake.place, TABLE, schema_of(handle), "part-test")
     [first, *_] = packs(files(handle), FIRST + timedelta(days=1))

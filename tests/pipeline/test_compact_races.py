@@ -1,4 +1,4 @@
-"""Compaction beside other jobs, and where its commit fails, is not heard of or comes late: no row is lost, doubled or brought back."""
+"""Compaction next to other jobs, and with a commit that fails, is unheard or late: no row is lost, doubled or brought back."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ REWRITTEN: dict[str, Meanwhile] = {
 def test_files_that_were_rewritten_meanwhile_are_left_alone(
     lake: Lake, database: Database, monkeypatch: pytest.MonkeyPatch, rewritten: str, looked: bool
 ) -> None:
-    """No row comes twice, and none comes back; the next run goes on."""
+    """No row comes twice, and none comes back; the next run continues."""
     after: list[list[int]] = []
 
     def act() -> None:

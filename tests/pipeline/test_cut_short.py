@@ -127,7 +127,7 @@ def test_a_signal_while_something_is_committed_is_heard_behind_it(job: Job, data
 
 @pytest.mark.parametrize("job", [Export], indirect=True)
 def test_a_signal_during_the_look_behind_an_export_is_part_of_its_result(job: Job, database: Database) -> None:
-    """All is in the lake then; whether each of its files is there, nobody has seen."""
+    """All rows are in the lake then, but no look has shown whether each of its files is there."""
     job.patch.setattr(witness, "run_afterwards", lambda *_: signal.raise_signal(signal.SIGTERM))
 
     done = job.run(database)

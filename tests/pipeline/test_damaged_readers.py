@@ -166,7 +166,7 @@ TEXTS = {
     "a.csv": b"message_id,received_at\n" + b"a,2024-05-01T12:00:00Z\n" * 50_000,
     "a.jsonl": b'{"message_id": "a", "received_at": "2024-05-01T12:00:00Z"}\n' * 50_000,
 }
-"""Plain text has no form by which a cut or another text could be told from receipts that are wrong."""
+"""Plain text has no form by which a cut file or another text could be distinguished from wrong receipts."""
 TEXT_DAMAGE = [("", "missing"), *((".gz", damage) for damage in DAMAGE)]
 
 

@@ -152,7 +152,7 @@ def test_a_row_that_was_settled_again_after_a_failover_is_counted(
 
 
 def test_a_server_that_was_put_back_is_refused_and_then_adopted(databases: Databases, export_from: ExportFrom, lake: Lake) -> None:
-    """A copy of its disk has the same timeline: a lake that is further says so, and reads everything again where it is told to."""
+    """A copy of its disk has the same timeline: a lake that is further says so, and `--adopt` makes it read everything again."""
     url = databases.url(databases.create_migrated())
     add(url, 1)
     export_from(url)
@@ -248,7 +248,7 @@ def test_an_adoption_that_was_cut_short_is_done_again(
     lake: Lake,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Until it is whole nobody goes on as if it were; who asks is told whose adoption it was."""
+    """Until the adoption is complete, every job refuses; the error names the archive that began it."""
     first, second = (databases.url(databases.create_migrated()) for _ in range(2))
     here, there = (conninfo_to_dict(url)["dbname"] for url in (first, second))
     add(first, 1)
@@ -323,7 +323,7 @@ def test_an_export_that_was_under_way_gives_way_to_an_adoption(
 
 
 def test_an_adoption_that_cannot_begin_leaves_the_lake_as_it_was(databases: Databases, export_from: ExportFrom, lake: Lake) -> None:
-    """Where Spark does not start nothing was read, so the server of until now goes on."""
+    """Where Spark does not start nothing was read, so the previous server continues."""
     first, second = (databases.url(databases.create_migrated()) for _ in range(2))
     add(first, 1)
     export_from(first)

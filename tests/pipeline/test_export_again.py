@@ -1,4 +1,4 @@
-"""export --again: what the lake lacks of a day below the export's bound is added, once, and what differs besides is named."""
+"""export --again: rows that the lake lacks of a day below the export's bound are added, once, and other differences are named."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def kill_in_mid_batch(url: str, lake: Lake, chance: random.Random) -> None:
     poll(lambda: process.poll() is not None or len(files_below(lake) - before) >= wanted, seconds=120)
     time.sleep(chance.random() / 2)  # the random moment
     os.killpg(process.pid, signal.SIGKILL)
-    # Nobody waits for the pipes: Spark's Python workers have a group of their own, and end once they miss their JVM.
+    # The test does not wait for the pipes: Spark's Python workers have a group of their own, and end once they miss their JVM.
     process.wait()
     for pipe in (process.stdout, process.stderr):
         assert pipe is not None

@@ -81,7 +81,7 @@ def test_rows_of_all_files_are_taken_again(
 def test_a_lost_file_of_a_day_that_postgresql_has_dropped_is_needed_from_a_copy(
     archived: Archived, lake: Lake, database: Database, database_url: str, spark: SparkSession
 ) -> None:
-    """The table goes on to name it, so that nobody takes the loss for an empty day."""
+    """The table still names the file, so that no reader takes the loss for an empty day."""
     archived({}, {"result": "failed"})
     export(lake, database)
     with psycopg.connect(database_url, autocommit=True) as owner:
@@ -124,7 +124,7 @@ def test_a_day_whose_rows_are_still_to_come_again_is_not_dropped(
     monkeypatch: pytest.MonkeyPatch,
     add_again: AddAgain,
 ) -> None:
-    """The job ends between the two commits; the next run goes on."""
+    """The job ends between the two commits; the next run continues."""
     archived({}, {})
     export(lake, database)
     assert set() == verified(lake, database)

@@ -69,7 +69,7 @@ def logged(lake: Lake, database: Database, archived: Archived) -> LoggedFile:
 
 
 def changed(lake: Lake, file: LoggedFile, change: Change) -> None:
-    """Write a file anew with other content, as if the log had its size."""
+    """Write a file again with other content, as if the log had its size."""
     path = Path(lake.place.url, TABLE, file.path)
     pq.write_table(change(pq.ParquetFile(path).read()), path, write_page_checksum=True)
 
@@ -165,7 +165,7 @@ def test_a_day_whose_file_is_another_one_is_damaged(
 
 
 def test_a_file_without_statistics_is_named(lake: Lake, logged: LoggedFile, database: Database) -> None:
-    """Another writer may leave them out of the log: whoever needs the number of rows says so, and no job ends in an error of its own."""
+    """Another writer may leave them out of the log: a job that needs the number of rows says so, and none ends in an error of its own."""
     [*_, last] = sorted(Path(lake.place.url, TABLE, "_delta_log").glob("*.json"))
     lines = [json.loads(line) for line in last.read_text().splitlines()]
     for line in lines:

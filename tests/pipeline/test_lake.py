@@ -85,7 +85,7 @@ def test_statistics_tell_readers_which_files_to_leave_out(lake: Lake, handle: De
 
 
 def test_data_and_offset_are_one_commit(lake: Lake, handle: DeltaTable) -> None:
-    """The offset is in the table's log beside the files."""
+    """The table's log has the offset next to the files."""
     lake.append(handle, "numbers", [batch((1, at(1)))], offsets=[("tests", 17)])
 
     assert 17 == lake.opened("numbers").transaction_version("tests")

@@ -33,7 +33,7 @@ ARROW = " \x1b[31m\N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}\x1b[0m "
 @pytest.mark.slow
 @pytest.mark.spark
 def test_every_job_does_its_work_in_a_folder_of_odd_letters(cli: Cli, database_url: str, spark: SparkSession, tmp_path: Path) -> None:
-    """What is a pattern, an escape or a separator elsewhere; a folder beside it that the name would match is not read."""
+    """Its letters are a pattern, an escape or a separator elsewhere; a folder next to it that would match the name is not read."""
     lake = Lake(str(tmp_path / "{a,b} *?#%\N{LATIN SMALL LETTER U WITH DIAERESIS}"))
     cli.env["RELAY_LAKE_URL"] = lake.place.url
 
@@ -82,7 +82,7 @@ def test_a_url_that_means_one_place_is_taken(url: str) -> None:
 
 
 def test_a_store_without_options_says_one_line(cli: Cli, unused_tcp_port: int) -> None:
-    """The library looks for a region where the machines of a cloud tell it, and warns in lines of its own if nobody answers."""
+    """The library asks a cloud's machines for a region, and warns in lines of its own if it gets no answer."""
     cli.env |= {"AWS_EC2_METADATA_SERVICE_ENDPOINT": f"http://127.0.0.1:{unused_tcp_port}", "RELAY_LAKE_URL": "s3://b"}
 
     _, said = cli.start("pipeline", "verify").communicate()
@@ -123,7 +123,7 @@ def test_what_a_store_says_becomes_one_sentence(said: str, judged: tuple[type[Ex
 
 
 def test_a_folder_on_a_disk_is_always_reachable(tmp_path: Path) -> None:
-    """Nobody should wait for it to come back."""
+    """No operator should wait for it to come back."""
     assert type(sentence(OSError("connection timed out"), LakeLocation(str(tmp_path)))) is LakeError
 
 

@@ -1,4 +1,4 @@
-"""Rows that no lake can hold stop no export: they are named with a code, the rest goes on, and their days stay in PostgreSQL."""
+"""Rows that no lake can hold stop no export: they are named with a code, the other rows arrive, and their days stay in PostgreSQL."""
 
 from __future__ import annotations
 

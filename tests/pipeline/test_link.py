@@ -84,7 +84,7 @@ def distrusted(url: str) -> bool:
 def test_a_copy_of_the_server_and_the_server_never_export_to_one_lake(
     server: devservers.Postgres, export_from: Exported, lake: Lake, first: str
 ) -> None:
-    """Whoever comes second is refused before it exports or drops anything; what it alone has arrives once it is told to go on."""
+    """The one that comes second is refused before it exports or drops anything; its own rows arrive once an operator adopts the lake."""
     add(server.url, 1)
     export_from(server.url, lake, new_lake=True)
     with Copy(server) as copy:
@@ -168,7 +168,7 @@ def test_two_copies_of_the_lake_never_take_turns(
 def test_a_mistyped_lake_is_not_made(
     exported: Exported, archived: Archived, lake: Lake, database: Database, database_url: str, export_from: Exported
 ) -> None:
-    """Nothing stands there afterwards, retention waits, and the right one goes on. A new lake is one that somebody asks for."""
+    """Nothing is there afterwards, retention waits, and the right lake continues. A new lake must be asked for."""
     archived({"seq": 1})
     exported()
     verify.run(lake=lake, database=database, say=lambda _: None)
@@ -247,7 +247,7 @@ class Kill:
 def test_a_kill_between_postgresql_and_the_lake_is_made_good(
     archived: Archived, export_from: Exported, lake: Lake, database_url: str, how: str, place: Any, name: str, when: str
 ) -> None:
-    """The next run completes what is half done, asks nobody but where it was asked before, and has every row once."""
+    """The next run completes what is half done, asks an operator only where the first did, and has every row once."""
     target = lake
     if how != "first":
         archived({"seq": 1})
@@ -297,7 +297,7 @@ def test_a_lake_of_an_older_version_is_taken_over(
 def test_a_lake_of_an_older_version_that_is_behind_is_refused(
     exported: Exported, archived: Archived, lake: Lake, database: Database, database_url: str
 ) -> None:
-    """PostgreSQL was told of more than it holds, so it is another lake or an older copy."""
+    """PostgreSQL has noted more than it holds, so it is another lake or an older copy."""
     archived({"seq": 1})
     _older(lake, database, offset=4)
     sql(database_url, "SELECT queue_message_export_progress('5')")

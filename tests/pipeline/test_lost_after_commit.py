@@ -238,7 +238,7 @@ def test_a_run_ends_with_an_export_that_was_cut_short(cli: Cli, jobs: Jobs) -> N
 
 @pytest.mark.usefixtures("_lost")
 def test_a_person_reads_once_why_a_run_was_cut_short(cli: Cli) -> None:
-    """The export says it; the run names the step besides."""
+    """The export says it; the run adds the name of the step."""
     assert "2 rows exported in 1 batch\n" == cli("pipeline", "run", code=4)
 
     assert 1 == cli.stderr.count("was cut short: 2 rows in 1 file are in the lake")

@@ -105,7 +105,7 @@ def test_a_second_run_changes_nothing(run: Run, lake: Lake, database_url: str) -
 
 
 def test_a_late_row_repairs_its_windows_and_no_other(run: Run, lake: Lake, database_url: str) -> None:
-    """Of a closed day, its window, hour and day are written anew; other rows stay where they lie."""
+    """In a closed day its window, hour and day are written again; other rows stay where they are."""
     append(lake, *ROWS)
     run()
     before = {grain: set(_rows(database_url, grain, "ctid, start, routing_key")) for grain in metrics.SPANS}
@@ -273,7 +273,7 @@ def test_a_database_that_goes_away_at_the_commit_catches_up(
 def test_a_failure_of_a_task_is_a_sentence_and_changes_nothing(
     run: Run, lake: Lake, database_url: str, damage: Callable[[Path], None], sentence: str
 ) -> None:
-    """A file that the log names and nobody finds, as after a wrong vacuum; and one without the columns that it should have."""
+    """The log names a file that is missing, as after a wrong vacuum; or a file lacks columns that it should have."""
     append(lake, *ROWS)
     [*_, file] = lake.opened("archive").file_uris()
     damage(Path(file))

@@ -45,7 +45,7 @@ def run(lake: Lake, database: Database, spark: SparkSession) -> Run:
 
 
 def _lose_files(lake: Lake) -> None:
-    """Remove what the archive has: whoever still reads it fails."""
+    """Remove the archive's files, so that a job that still reads them fails."""
     for path in lake.opened("archive").file_uris():
         Path(path).unlink(missing_ok=True)
 
@@ -246,7 +246,7 @@ def test_rows_that_were_taken_again_count_once(run: Run, lake: Lake, database_ur
 
 
 def test_an_archive_without_that_version_is_counted_whole(run: Run, lake: Lake, database_url: str) -> None:
-    """It was made anew, or its log was cleaned up."""
+    """The archive was made again, or its log was cleaned up."""
     append(lake, *FIRST)
     append(lake, *SECOND)
     run()

@@ -1,4 +1,4 @@
-"""Ctrl-C where a job is called from Python, as in a notebook: no command line has taken the signal, and nobody ends the process."""
+"""Ctrl-C where a job is called from Python, as in a notebook: no command line handles the signal, and the process continues."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def test_of_two_exports_at_once_one_is_refused(
 def test_a_commit_that_arrives_after_its_error_finds_its_files(
     exported: Export, archived: Archived, bucket: Lake, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store may answer too late: the next run goes on behind what arrived meanwhile, and each row is there once."""
+    """A store may answer too late: the next run continues after the rows that arrived meanwhile, and each row is there once."""
     archived({})
     exported()
     archived({})

@@ -116,7 +116,7 @@ def test_a_second_look_reads_only_what_the_first_has_not_read_well(
     monkeypatch: pytest.MonkeyPatch,
     start: str,
 ) -> None:
-    """Beside an export: the file that came meanwhile, and the one that could not be read."""
+    """Next to an export it reads the file that came meanwhile, and the one that could not be read."""
     looks: list[int] = []
     unreadable, listed = damage.unreadable, data_files.sizes
 

@@ -40,7 +40,7 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 @pytest.mark.parametrize(("name", "content"), [("a.csv", CSV), ("a.jsonl", JSON), ("a.json", JSON), ("A.NDJSON", JSON)])
 def test_text_is_read_whatever_else_it_holds(tmp_path: Path, name: str, content: str) -> None:
-    """Columns in any order and others beside them, times in any zone, ids in any letters, queues left out; packed or not."""
+    """Columns in any order and with others between them, times in any zone, ids in any letters, queues left out; packed or not."""
     assert ROWS == read(write(tmp_path, name, content))
     assert ROWS == read(write(tmp_path, f"{name}.gz", gzip.compress(content.encode())))
 

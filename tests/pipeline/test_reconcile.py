@@ -37,7 +37,7 @@ def id_of(number: int) -> str:
 
 @pytest.fixture
 def run(lake: Lake, database: Database, spark: SparkSession) -> Run:
-    """Reconcile two days, unless told otherwise."""
+    """Reconcile two days, unless a test says otherwise."""
 
     def reconciled(**options: Any) -> Reconciled:
         usual = {"since": NOON - timedelta(hours=12), "until": NOON + timedelta(hours=36)}
@@ -49,7 +49,7 @@ def run(lake: Lake, database: Database, spark: SparkSession) -> Run:
 
 @pytest.fixture
 def filled(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
-    """Messages 1 to 5 of two days: 2 is lost, 3 came twice, 4 late, 5 is dead; 9 is nobody's."""
+    """Messages 1 to 5 of two days: 2 is lost, 3 came twice, 4 late, 5 is dead; 9 is the receipt of no message."""
     archived(
         {"id": id_of(1)}, {"id": id_of(2), "confirmed_at": NOON}, {"id": id_of(3), "exchange": "audit"},
         {"id": id_of(4), "archived_at": NOON + timedelta(days=1)}, {"id": id_of(5), "result": "failed"},

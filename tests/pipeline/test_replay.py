@@ -47,7 +47,7 @@ def sql(database_url: str) -> Callable[..., Found]:
 
 @pytest.fixture
 def run(lake: Lake, database: Database) -> Replay:
-    """Replay what has the exchange `orders`, unless told otherwise."""
+    """Replay messages of the exchange `orders`, unless a test says otherwise."""
 
     def replayed(**options: Any) -> Replayed:
         return replay.run(lake=lake, database=database, **{"say": lambda _line: None, "selection": ORDERS, **options})
@@ -88,7 +88,7 @@ def test_a_message_comes_back_as_it_was_with_its_origin(lake: Lake, database: Da
 def test_a_job_that_is_run_twice_enqueues_each_message_once(
     lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
 ) -> None:
-    """Without a name the job is its filter, so the same filter goes on with what is new."""
+    """Without a name the job is its filter, so the same filter continues with what is new."""
     archived({}, {}, {"exchange": "audit"})
     export(lake, database)
 
@@ -193,7 +193,7 @@ def test_what_the_queue_refuses_today_is_named_and_the_others_go_on(
 def test_the_same_id_waits_for_its_message_to_leave_the_queue(
     lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
 ) -> None:
-    """Two of one id cannot be told apart there."""
+    """The queue could not distinguish two messages of one id."""
     archived({})
     export(lake, database)
     assert 1 == run(job="one", same_id=True).enqueued
@@ -219,7 +219,7 @@ def test_a_rate_is_held_over_the_whole_run(lake: Lake, database: Database, archi
 
 
 def test_a_limit_says_what_it_leaves(lake: Lake, database: Database, archived: Archived, run: Replay) -> None:
-    """Progress counts down to the end of this run, and what is beyond it is told at the beginning."""
+    """Progress counts down to the end of this run; messages beyond it are reported at the beginning."""
     archived(*[{}] * 5)
     export(lake, database)
     said: list[str] = []
@@ -269,7 +269,7 @@ def test_few_are_read_where_few_are_wanted(
 def test_a_lake_s_message_is_refused_in_the_words_of_the_archive_s(
     lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
 ) -> None:
-    """Whoever replays, and from wherever: a reason is the same, and quotes no value."""
+    """The lake and the archive give the same reason, and it quotes no value."""
     archived({"content": '{"n": "secret"}'}, {"content": '{"n": 1}', "routing_key": "k" * 256}, {"content": '{"n": 2}'})
     export(lake, database)
     sql("ALTER TABLE queue_message ADD CONSTRAINT rule CHECK ((content ->> 'n')::int > 0)")

@@ -28,7 +28,7 @@ class Past(NamedTuple):
 
 @pytest.fixture
 def past(lake: Lake, database: Database, database_url: str) -> Past:
-    """One that was replaced, a bundle of one, and one that was taken back, beside what was sent for them."""
+    """A replaced message, a bundle of one and a cancelled message, together with the messages that were sent for them."""
     with psycopg.connect(database_url, autocommit=True) as owner:
         older, newest, part, cancelled = [str(id_) for id_ in enqueue_many(owner, [
             {"exchange": "stock", "content": 1, "coalesce_key": "k"}, {"exchange": "stock", "content": 2, "coalesce_key": "k"},

@@ -29,7 +29,7 @@ Rows = Sequence[dict[str, Any]]
 
 
 def silent(_: str) -> None:
-    """Progress that nobody hears."""
+    """Discard progress."""
 
 
 def export(lake: Lake, *rows: dict[str, Any], end: int = 1) -> None:
@@ -81,7 +81,7 @@ def test_counts_come_from_the_numbers_by_time_and_exchange(lake: Lake, database:
 
 
 def test_the_same_hour_of_several_days_is_one(lake: Lake, database: Database) -> None:
-    """Over a week the numbers of hours are read, and the hour of the day counts messages of all days; a changed target is told."""
+    """Over a week the numbers of hours are read, and the hour of the day counts messages of all days; a changed target is reported."""
     days = [row(number, at=NOON - timedelta(days=number, minutes=-10)) for number in range(1, 4)]
     count(lake, *days[:2])
     count(lake, days[2], target_ms=500)
@@ -197,7 +197,7 @@ def test_the_lag_is_that_of_what_the_lake_lacks(lake: Lake, database: Database, 
 
 
 def test_a_page_is_written_in_one_step(lake: Lake, database: Database, tmp_path: Path) -> None:
-    """The job replaces the file, which others may read, leaves nothing beside it, and says what the page says."""
+    """The job replaces the file, which others may read, leaves no other file next to it, and says what the page says."""
     rows = [row(1), row(2), dead(3, "late", error_detail="the broker is away")]
     export(lake, *rows)
     count(lake, *rows)

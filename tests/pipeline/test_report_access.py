@@ -51,7 +51,7 @@ def page() -> Elements:
 
 
 def test_each_plot_is_also_in_words(page: Elements) -> None:
-    """Readers that do not see it are told what it shows, and what they are told stands below it for all."""
+    """A screen reader gets the plot's words, and the same words are below it for all."""
     plots = page.of("svg")
 
     assert len(plots) >= 12
@@ -88,13 +88,13 @@ def test_changes_are_said_in_words() -> None:
 
 
 def test_a_message_is_named_by_the_command_that_shows_it() -> None:
-    """What can be copied into a shell stands where an id stood."""
+    """A command that can be copied into a shell replaces the bare id."""
     assert "<bdi>relay show 0197f3a2-7c41-7b3e-9a5d-4f0c2b8e0000</bdi>" in render(reports.busy())
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_colours_stand_out(scheme: str) -> None:
-    """Text on each ground that it stands on, and shapes on the ground of the plots."""
+    """Text contrasts with each ground behind it, and shapes with the ground of the plots."""
     colours = palette(scheme)
 
     for ground in ("page", "surface", "good-soft", "warn-soft", "bad-soft"):

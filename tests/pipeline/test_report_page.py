@@ -89,7 +89,7 @@ def test_what_cannot_be_seen_is_written_as_its_number(hostile: str) -> None:
 
 
 def test_long_keys_and_piled_up_marks_are_cut() -> None:
-    """A key of 10 kB shows its begin, its end and its length, marks beyond two on a letter are left out, and an emoji stays whole."""
+    """A key of 10 kB shows its beginning, its end and its length. A letter keeps two marks, and an emoji stays whole."""
     assert f"{'k' * 104} … {'k' * 16} (10,240 characters)" == text.shown("k" * 10_240)
     assert "é\u0336\u0336z" == text.shown("é" + "\u0336" * 100 + "z")
     assert "👩‍👩‍👧‍👦 Größe" == text.shown("👩‍👩‍👧‍👦 Größe")

@@ -1,4 +1,4 @@
-"""One cut as a task copies it, without Spark: what is left of an attempt whose result nobody took."""
+"""One cut as a task copies it, without Spark: what is left of an attempt whose result was not used."""
 
 from __future__ import annotations
 

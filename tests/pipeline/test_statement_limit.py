@@ -42,7 +42,7 @@ def hurried(database_url: str) -> Iterator[Database]:
 
 @pytest.mark.parametrize("asks", ASKS)
 def test_a_statement_that_takes_too_long_is_ended_in_one_sentence(hurried: Database, database_url: str, asks: str) -> None:
-    """Whatever asks; the connection goes on, and statements are not limited for anybody else."""
+    """This holds for every statement; the connection continues, and other connections have no limit."""
     with psycopg.connect(database_url) as holder:
         holder.execute("LOCK TABLE queue_message_archive IN ACCESS EXCLUSIVE MODE")
         begin = time.monotonic()

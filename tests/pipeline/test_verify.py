@@ -1,4 +1,4 @@
-"""Verification: what is compared, what is told to PostgreSQL, and that the core drops by it."""
+"""Verification: what is compared, what PostgreSQL learns of it, and that the core drops by it."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_nothing_is_concluded_while_an_older_version_may_record_its_own_checksum
 def test_what_was_verified_is_compared_again_only_when_asked(
     lake: Lake, database: Database, archived: Archived, verified: Verify, tmp_path: Any
 ) -> None:
-    """Or when something was added, or another lake stands there: what one holds says nothing of the other."""
+    """It is also compared after an addition, or when another lake is there: what one lake holds says nothing of the other."""
     archived({})
     export(lake, database)
 

@@ -75,7 +75,7 @@ def sql(database_url: str) -> Sql:
 def test_dead_messages_that_were_verified_are_not_read_again(
     lake: Lake, database: Database, verified: Verify, sql: Sql, archived: Archived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten new ones beside 100,000: about ten rows are read here, and there."""
+    """Ten new ones next to 100,000: about ten rows are read here, and there."""
     with database.connection() as connection:
         archives.insert_many(connection, 100_000, result="failed")
     export(lake, database)
@@ -108,7 +108,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_dead_messages_that_differ_are_put_aside(lake: Lake, database: Database, verified: Verify, sql: Sql, archived: Archived) -> None:
-    """Also one of several of a transaction: retention goes on with the others, whatever comes later, and once it is mended it forgets."""
+    """Retention continues with the others, even of the same transaction or later. A repaired row is no longer set aside."""
     [_, (xid, seq), *_] = archived(*({"result": "failed"} for _ in range(3)))
     held: Rows = []
     export(lake, database, lambda found: held.append(found.pop(1)) or found)  # type: ignore[func-returns-value]
@@ -159,7 +159,7 @@ def test_however_a_dead_message_differs_retention_keeps_it_alone(
 def test_where_more_dead_messages_differ_than_are_named_later_ones_wait(
     lake: Lake, database: Database, verified: Verify, sql: Sql, archived: Archived
 ) -> None:
-    """Which they are nobody knows, so the mark stays below them."""
+    """It cannot be known which they are, so the mark stays below them."""
     archived({"result": "failed"})
     export(lake, database)
     verified()
@@ -192,7 +192,7 @@ def test_dead_messages_are_compared_from_the_beginning_where_nothing_holds(
 def test_dead_messages_of_another_clusters_dump_are_compared_each_time(
     lake: Lake, database: Database, verified: Verify, sql: Sql, archived: Archived, position: str
 ) -> None:
-    """Their ids stand above every mark: one that was put back later, and is not in the lake, is not deleted."""
+    """Their ids are above every mark: one that is restored later, and is not in the lake, is not deleted."""
     archived({"result": "failed"}, FUTURE)
     export(lake, database, foreign=True)
     assert [("verified", 2), ("verified", 1)] == [(one.state, one.rows) for one in (verified()[DEAD] for _ in range(2))]
@@ -357,7 +357,7 @@ def added_up(lake: Lake, url: str, day: str) -> tuple[int, float, float]:
 def test_huge_rows_among_small_ones_cost_what_their_bytes_cost(
     lake: Lake, database_url: str, database: Database, archived: Archived, group: int
 ) -> None:
-    """Three rows of 36 MB beside 20,000 others, by themselves or in one row group: memory for a few copies of one, and few batches."""
+    """Three rows of 36 MB next to 20,000 others, alone or in one row group: memory for a few copies of one, and few batches."""
     noon = datetime(2024, 5, 1, 12, tzinfo=UTC)
     for days in (0, 1):
         with database.connection() as connection:

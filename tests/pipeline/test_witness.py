@@ -1,4 +1,4 @@
-"""The lake is looked at as it is: what is lost of it is named, keeps its day, and is forgotten once it is mended."""
+"""The look sees the lake as it is: a lost file is named, keeps its day, and is forgotten once it is repaired."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def lengthen(path: Path) -> None:
 def test_a_lost_file_is_named_and_keeps_what_it_may_hold(
     filled: Lake, database: Database, sql: Sql, spoil: Spoil, words: str, dropped: bool
 ) -> None:
-    """Also of a day that PostgreSQL has dropped, which only the lake has; the other day is compared. Put back, all is well again."""
+    """This includes a day that only the lake still has; the other day is compared. Once the file is restored, all is well again."""
     path = file_of(filled)
     kept = path.read_bytes()
     if dropped:
@@ -173,7 +173,7 @@ def forget(lake: Lake, day: str) -> None:
 def test_dead_messages_of_dropped_days_are_guarded_in_each_lake(
     lake: Lake, database: Database, archived: Archived, sql: Sql, before: str
 ) -> None:
-    """Also where PostgreSQL had dropped their day before this lake began, so that nobody has ever compared it with the lake."""
+    """This includes a day that PostgreSQL dropped before this lake began, so that it was never compared with the lake."""
     archived({}, {"result": "failed"})
     if before != "unregistered":
         first = lake if before == "compared" else Lake(f"{lake.place.url}-before")
@@ -209,7 +209,7 @@ def test_a_day_that_was_only_seen_counts_as_neither_compared_nor_verified(
 
 
 def test_a_changed_byte_is_found_when_the_files_turn_comes(filled: Lake, database: Database, sql: Sql) -> None:
-    """Wherever it changes a row: the size is as before, so only reading tells; and the file is read until it is mended."""
+    """This holds wherever it changes a row: the size is as before, so only reading shows it. The file is read until it is repaired."""
     path = file_of(filled)
     kept, rows = path.read_bytes(), pq.read_table(path)
     end = len(kept) - int.from_bytes(kept[-8:-4], "little") - 8  # of the rows; the footer after them has no checksum
@@ -231,7 +231,7 @@ def test_a_changed_byte_is_found_when_the_files_turn_comes(filled: Lake, databas
 
 
 def test_rows_that_the_log_has_lost_are_told_of(filled: Lake, database: Database, sql: Sql) -> None:
-    """As where somebody deletes rows from the table: also beside dead rows of the same day, and of a day that is dropped."""
+    """This happens where rows are deleted from the table: also next to dead rows of the same day, and in a day that is dropped."""
     witness.run(filled, database, lambda _line: None)
     assert "dropped" == retain(sql, SECOND)
     filled.opened(TABLE).delete("result = 'success'")
@@ -309,7 +309,7 @@ def test_a_look_at_a_former_lake_says_nothing_of_the_new_one(
 def test_a_look_whose_lake_goes_on_looks_again(
     filled: Lake, database: Database, database_url: str, archived: Archived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside an export: what counts as seen is the lake with its last commit."""
+    """Next to an export, what counts as seen is the lake with its last commit."""
     assert 2 == witness.run(filled, database, lambda _line: None).files
 
     def go_on() -> None:

@@ -1,4 +1,4 @@
-"""What a producer's login may try against others, as SQL and publish options; see SECURITY.md, "What whoever inserts can do"."""
+"""What a producer's login may try against others, as SQL and publish options; see SECURITY.md, "What a producer can do to others"."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ KEYS = (
 """What maintenance tasks have used as keys."""
 GATE = "hashtextextended('queue_message gate of public', 0)"
 ALLOWED = {"queue_message_hint", "queue_message_lock_held", "queue_message_take_watch", "queue_message_watched"}
-"""The hint costs a poll where its lock is taken; the key of a watch is drawn anew for each session."""
+"""A taken lock of the hint costs a poll; each session draws a new key for its watch."""
 HELD = "SELECT classid::bigint, objid::bigint, objsubid FROM pg_locks JOIN pg_database d ON d.oid = database WHERE locktype = 'advisory' AND datname = current_database()"  # noqa: E501
 CALLS = (
     "SELECT * FROM queue_message_fold()",
@@ -63,7 +63,7 @@ async def impatient(queue: Queue) -> Queue:
 
 @pytest.mark.usefixtures("outsider")
 async def test_messages_under_a_key_are_sent(impatient: Queue) -> None:
-    """Whoever holds what, the fold takes what is due."""
+    """The fold takes what is due, whichever locks the outsider holds."""
     await keyed(impatient, coalesce_key="c", content=1)
 
     assert 1 == await fold(impatient)
@@ -108,7 +108,7 @@ async def test_messages_of_another_cluster_are_renumbered(impatient: Queue) -> N
 
 @pytest.mark.usefixtures("outsider")
 def test_the_schema_is_migrated(database_url: str) -> None:
-    """Without a wait of ten minutes for whoever has the lock."""
+    """The migration does not wait ten minutes for the login that holds the lock."""
     said = list[str]()
 
     migrate(database_url, say=said.append)
@@ -117,7 +117,7 @@ def test_the_schema_is_migrated(database_url: str) -> None:
 
 
 def test_a_watch_takes_over_whatever_the_one_before_it_had_locked(cli: Cli, seeded: Seeded, database_url: str) -> None:
-    """A login that read its keys while it was at work waits for them, gets them with its end, and keeps no other watch from work."""
+    """A login that read a watch's keys waits for them. It gets them when that watch ends, and keeps no other watch from work."""
     watch = ("dead", "watch", "--poll", "0.2", "--log", "--json", "--command", "true")
     seeded.archive("failed", routing_key="one")
     first = cli.start(*watch)

@@ -58,7 +58,7 @@ def test_without_a_list_every_exchange_passes_and_with_an_empty_one_none(exchang
 async def test_one_pattern_of_the_broker_bars_the_default_exchange_and_amq(
     queue: Queue, relays: Relays, own_broker: devservers.RabbitMQ, own_topology: Topology, unique: str
 ) -> None:
-    r"""The permission '^(?!amq\.)', as docs/operations/access.md has it; what goes elsewhere goes on."""
+    r"""The permission '^(?!amq\.)', as docs/operations/access.md has it, bars those alone; messages to other exchanges are sent."""
     made = await own_topology.declare()
     await queue.sql("SELECT queue_message_config_set('max_attempts', '1')")
     for exchange, key in (("", made.queue), ("amq.direct", "k"), ("amq.topic", "k"), (made.exchange, made.routing_key)):
@@ -76,7 +76,7 @@ async def test_one_pattern_of_the_broker_bars_the_default_exchange_and_amq(
 async def test_one_pattern_of_the_broker_bars_keys_that_are_no_topics_of_mqtt(
     queue: Queue, relays: Relays, own_broker: devservers.RabbitMQ, own_topology: Topology, unique: str
 ) -> None:
-    """The topic permission of docs/options.md; what has an ordinary key goes on."""
+    """The topic permission of docs/options.md bars those keys; messages with an ordinary key are sent."""
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     [pattern] = re.findall(r"set_topic_permissions -p / relay amq.topic '(.*?)'", page)
     made = await own_topology.declare(kind="topic", routing_key="#")

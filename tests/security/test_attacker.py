@@ -36,7 +36,7 @@ WITHIN = 10.0
 BURST = 3
 """Messages that a victim sends before it waits for them."""
 DELAY = 1.0
-"""Seconds after which a delayed message is due, and after which one is collected or folded at the latest, beside `WITHIN`."""
+"""Seconds until a delayed message is due, and at most until one is collected or folded; a victim waits `WITHIN` more."""
 GUESSED = [UUID(int=number) for number in range(1, 500)]
 """Ids of the victim's that somebody may know."""
 VICTIMS: Mapping[str, dict[str, object]] = {

@@ -19,7 +19,7 @@ async def _audit(queue: Queue) -> list[tuple[Any, ...]]:
 
 
 async def test_who_paused_resumed_parked_set_and_replayed_is_kept(queue: Queue) -> None:
-    """Each with the login, after the pause is over too, and also what `by` said beside it."""
+    """Each is kept with its login and with what `by` said, even after the pause is over."""
     [sent] = await queue.insert(ordering_key="k")
     await queue.sql("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'success', NULL, NULL, 'r')", sent)
     with login(queue.url, "queue_message_operator") as url, psycopg.connect(url, autocommit=True) as operator:
@@ -76,7 +76,7 @@ async def test_who_scheduled_what_is_kept(queue: Queue) -> None:
 
 
 async def test_an_owner_at_the_tables_is_seen_too(queue: Queue) -> None:
-    """A statement past the functions is written down like a call, and SET ROLE hides nobody."""
+    """A statement past the functions is recorded like a call, and SET ROLE hides no login."""
     user = queue.connection.info.user
     await queue.sql("SELECT set_config('role', queue_message_role('operator'), false)")
     await queue.sql("SELECT queue_message_pause('orders')")

@@ -42,7 +42,7 @@ def test_any_legal_names_make_roles_that_work(outbox: Outbox, unique: str, datab
 
 
 def test_names_that_look_alike_make_different_roles(outbox: Outbox, unique: str) -> None:
-    """`a_b` and `c` beside `a` and `b_c`, another case, other letters."""
+    """`a_b` and `c` differ from `a` and `b_c`, as do names in another case or with other letters."""
     places = [(f"{unique}_b", "c"), (unique, "b_c"), (unique, "B_c"), (unique, "b-c"), (unique, "b__c"), (unique.upper(), "b_c")]
     assert len(places) == len({prefix_of(outbox(*place), place[1]) for place in places})
 
@@ -53,7 +53,7 @@ def test_plain_names_are_readable(outbox: Outbox, unique: str) -> None:
 
 
 def test_a_renamed_database_keeps_its_roles_and_its_old_name_gets_others(outbox: Outbox, databases: Databases, unique: str) -> None:
-    """The prefix is part of the schema, not of the moment; a name that is in use goes to nobody else."""
+    """The prefix belongs to the schema, not to the moment; no other outbox gets a name that is in use."""
     url = outbox(unique)
     prefix, renamed = prefix_of(url), make_conninfo(url, dbname=f"{unique}_renamed")
     with login(databases.url("postgres")) as app:

@@ -32,7 +32,7 @@ MISCAST = """
     ALTER TABLE queue_message_archive ENABLE ROW LEVEL SECURITY;
     CREATE POLICY miscast ON queue_message_archive USING ((content ->> 'secret')::int > 0)
 """
-"""Whoever reads meets a value that is no number, which PostgreSQL quotes in the message of its error."""
+"""A reader meets a value that is not a number, and PostgreSQL quotes it in its error message."""
 UNPRINTABLE = """
     UPDATE queue_message_archive SET content = (SELECT to_jsonb(%s::text) || jsonb_agg('1e131071'::jsonb) FROM generate_series(1, 9000))
     WHERE seq = 1

@@ -25,7 +25,7 @@ COLUMNS = """SELECT c.relname, a.attname, c.relispartition FROM pg_class c JOIN 
 FUNCTIONS = """SELECT proname::text, oidvectortypes(proargtypes) FROM pg_proc
     WHERE pronamespace = 'outbox'::regnamespace AND prorettype <> 'trigger'::regtype ORDER BY 1"""
 NEVER = (errors.ObjectNotInPrerequisiteState, errors.GeneratedAlways, errors.FeatureNotSupported, errors.WrongObjectType)
-"""Of a view that takes no rows, of a column that takes no value: nobody may, whatever was granted."""
+"""Errors of a view that takes no rows and of a column that takes no value: no role may, whatever was granted."""
 OF_VALUES = {
     "GRANT %s TO %s": "what was granted is quoted by queue_message_grants(), the grantee by who calls",
     "REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC": "a regprocedure",
@@ -59,14 +59,14 @@ OF_VALUES = {
 
 @pytest.fixture
 def outbox(empty_database_url: str) -> Iterator[psycopg.Connection[Any]]:
-    """The superuser in a database whose schema has a name of its own, which nobody was given anything on before."""
+    """The superuser in a database whose schema has a name of its own, and on which no right was granted before."""
     migrate(empty_database_url, schema="outbox")
     with psycopg.connect(empty_database_url, autocommit=True) as connection:
         yield connection
 
 
 def test_the_page_says_exactly_what_the_catalogue_has(outbox: psycopg.Connection[Any]) -> None:
-    """A grant more, a grant less, one to PUBLIC or one that may be handed on: write it anew with `python -m tests.support.pages.grants`."""
+    """One grant too many, one too few, one to PUBLIC or one with grant option fails: run `python -m tests.support.pages.grants` again."""
     assert sorted(grants.documented()) == sorted(grants.found(outbox))
 
 
@@ -124,7 +124,7 @@ def _call(name: str, kinds: list[str]) -> Trial:
 
 
 def _may(connection: psycopg.Connection[Any], trial: Trial) -> bool | None:
-    """Whether this login may; None where nobody may."""
+    """Whether this login may; None where no role may."""
     try:
         with connection.transaction(force_rollback=True):
             connection.execute(trial.statement)

@@ -1,4 +1,4 @@
-"""What roles may hand to functions and columns: times that no calendar has and texts of megabytes harm nobody who looks."""
+"""What roles may pass to functions and columns: impossible times and texts of megabytes harm no reader."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_a_name_that_no_schema_can_have_is_refused_in_one_sentence(empty_cli: Cl
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_rendered_for_psql_ends_no_quote_early(name: str) -> None:
-    """Whatever stands in the schema's name stands as often as it was put in, quoted."""
+    """The schema's name appears, quoted, as often as the template uses it."""
     quoted = sql.Identifier(name).as_string(None)
     text = Renderer(name, {})("CREATE TABLE @schema@.t (); SELECT @schema_literal@").decode()
     assert f"CREATE TABLE {quoted}.t (); SELECT {sql.Literal(name).as_string(None)}" == text
@@ -110,7 +110,7 @@ async def test_a_channel_of_any_name_is_heard(queue: Queue, channel: str) -> Non
 
 
 async def test_a_partition_that_somebody_made_up_is_never_dropped(queue: Queue) -> None:
-    """Whoever may say what was verified (`queue_message_etl`) names tables there; retention takes its own partitions alone."""
+    """A login that may record verifications (`queue_message_etl`) can name any table; retention drops its own partitions alone."""
     tables = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')"
     await queue.sql("CREATE TABLE invoice (); CREATE TABLE queue_message_archive_20200101 ()")
     before = await queue.value(tables)

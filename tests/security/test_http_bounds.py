@@ -156,7 +156,7 @@ async def serve() -> AsyncIterator[Serve]:
 async def test_a_foreign_name_that_leads_to_loopback_is_refused(serve: Serve, name: str) -> None:
     """A page in a browser on this machine could read the answer under its own name (DNS rebinding)."""
     pages = await serve("127.0.0.1")
-    with suppress(IndexError):  # closed without an answer, by whoever found that no name at all
+    with suppress(IndexError):  # closed without an answer, by a server that found no name at all
         assert await pages.ask(name) in {400, 403}
     assert 0 == pages.asked
 
@@ -190,7 +190,7 @@ async def test_no_name_leads_nowhere_and_two_are_no_request(serve: Serve, versio
 
 
 async def test_on_all_addresses_every_name_leads_there(serve: Serve) -> None:
-    """In a container nobody knows by which names it is asked."""
+    """In a container the server cannot know the names by which it is asked."""
     assert 200 == await (await serve("0.0.0.0")).ask("relay.shop.svc.cluster.local:8080")
 
 
@@ -278,7 +278,7 @@ async def hold(pages: Pages, opened: list[None]) -> None:
 
 @pytest.mark.parametrize("most", [AT_ONCE, 150])
 async def test_who_holds_connections_keeps_no_probe_out(serve: Serve, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """200 requests without end, each begun anew when it is closed: an orchestrator would have restarted a healthy relay."""
+    """200 requests never end, and each begins again when it is closed: an orchestrator would have restarted a healthy relay."""
     monkeypatch.setattr("relay.observability.http_server.AT_ONCE", most)
     pages, opened = await serve("127.0.0.1"), list[None]()
     async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
@@ -359,7 +359,7 @@ def test_a_host_that_cannot_be_had_is_a_sentence() -> None:
 
 
 async def test_who_thinks_up_formats_has_no_page_rendered_for_each(serve: Serve) -> None:
-    """A few are told apart at a time; whoever comes beyond them gets the plain page."""
+    """The server renders a few formats at a time; further requests get the plain page."""
     pages = await serve("127.0.0.1")
     pages.rendered.clear()
     request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: text/plain; version={}\r\nConnection: close\r\n\r\n"

@@ -142,7 +142,7 @@ def spoilt(cli: Cli, hostile: Ids, database_url: str, tmp_path: Path) -> Cli:
 
 @pytest.mark.parametrize("as_json", [False, True], ids=["words", "json"])
 def test_what_a_job_of_the_pipeline_tells_is_harmless(spoilt: Cli, as_json: bool) -> None:
-    """What differs, what a queue refuses, and what the status says of the lake, beside the result and in it."""
+    """It covers what differs, what a queue refuses, and what the status says of the lake, both in the result and around it."""
     told: list[str] = []
     replay = ["replay", "--exchange"]
     for words, code in ((["verify"], 5), ([*replay, HOSTILE, "--result", "success"], 1), ([*replay, f"{HOSTILE}*"], 1)):
@@ -190,7 +190,7 @@ def _filled(kind: type[events.Event]) -> events.Event:
 
 @pytest.fixture
 def log() -> Iterator[Callable[[str], io.StringIO]]:
-    """Configure logging to a text in memory, and put back what was there."""
+    """Configure logging to a text in memory, and restore the previous configuration."""
     root, ours = logging.getLogger(), logging.getLogger("relay")
     before = list(root.handlers), root.level, ours.level
 
@@ -206,7 +206,7 @@ def log() -> Iterator[Callable[[str], io.StringIO]]:
 @pytest.mark.parametrize("log_format", ["console", "json"])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_an_event_of_any_kind_is_one_harmless_line(log: Callable[[str], io.StringIO], kind: type[events.Event], log_format: str) -> None:
-    """Whatever stands in its fields."""
+    """This holds whatever its fields contain."""
     stream = log(log_format)
 
     logs.LogSink()(_filled(kind))

@@ -1,4 +1,4 @@
-"""Connections that others could read or take over: told once, and options that ask for less refused."""
+"""Connections that others could read or take over: each is logged once, and options that ask for less are refused."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ async def lend(path: Path, port: int, joined: set[asyncio.Task[None]]) -> asynci
 
 
 def risks(relay: RelayProcess) -> list[str]:
-    """What was told of connections, in the order of the alphabet."""
+    """The logged risks of connections, in alphabetical order."""
     assert {"warning"} >= {line["level"] for line in relay.of("connection_insecure")}
     return sorted(line["risk"] for line in relay.of("connection_insecure"))
 
 
 async def test_plain_text_to_another_machine_is_told_once(apart: Elsewhere, tls_postgres: TlsPostgres) -> None:
-    """Both servers, each once, although the relay has four connections to one of them and makes all of them anew."""
+    """Each server is logged once, although the relay has four connections to one of them and opens all of them again."""
     relay = await apart.start("?sslmode=disable", "", RELAY_ALLOW_INSECURE="true")
     await relay.logged("listen_up")
     async with await psycopg.AsyncConnection.connect(tls_postgres.server.url, autocommit=True) as connection:
@@ -129,7 +129,7 @@ async def test_plain_text_to_another_machine_is_told_once(apart: Elsewhere, tls_
 
 
 async def test_certificates_that_are_not_checked_are_told(apart: Elsewhere, authority: Authority) -> None:
-    """Encrypted for whoever answers there."""
+    """The connection is encrypted, but for any server that answers there."""
     shown = authority.issue("relay")
     files = f"&certfile={shown.certificate}&keyfile={shown.key}"
     relay = await apart.start("?sslmode=require", f"?no_verify_ssl=1{files}", RELAY_ALLOW_INSECURE="true")

@@ -82,7 +82,7 @@ def test_a_change_of_the_role_is_named_with_the_statement_that_removes_it(place:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_changes_of_each_role_of_the_outbox_are_named(place: str, kind: str, tmp_path: Path) -> None:
-    """The command fails for each; whoever may not read passwords is told of the rest."""
+    """The command fails for each; a login that may not read passwords sees the rest."""
     with login(place, kind) as app, login(place, "queue_message_operator") as ann, psycopg.connect(place, autocommit=True) as owner:
         role, cli = own_role(owner, kind), Cli(place, tmp_path)
         for change, _ in CHANGES:

@@ -1,4 +1,4 @@
-"""A password that is changed while the relay works: its file is read again, the relay goes on, and nothing is lost."""
+"""A password that is changed while the relay works: its file is read again, the relay continues, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def rotation(
 
 
 async def test_a_new_password_of_the_database_needs_no_restart(rotation: Rotation) -> None:
-    """The server first, its file later: meanwhile the relay says what is wrong, and then it goes on; LISTEN too."""
+    """The server changes first, its file later: meanwhile the relay says what is wrong, and then it continues, including LISTEN."""
     relay = await rotation.start()
     producing = asyncio.create_task(rotation.producer.run())
     await rotation.goes_on()
@@ -138,7 +138,7 @@ async def test_a_new_password_of_the_database_needs_no_restart(rotation: Rotatio
 
 
 async def test_a_new_password_of_the_broker_needs_no_restart(rotation: Rotation) -> None:
-    """The server first, its file later: meanwhile the relay says what is wrong, and then it goes on."""
+    """The server changes first, its file later: meanwhile the relay says what is wrong, and then it continues."""
     relay = await rotation.start()
     producing = asyncio.create_task(rotation.producer.run())
     await rotation.goes_on()

@@ -108,7 +108,7 @@ async def test_a_certificate_is_a_login(tls_postgres: TlsPostgres, authority: Au
 async def test_a_login_without_a_right_certificate_is_refused(
     tls_postgres: TlsPostgres, authority: Authority, stranger: Authority, how: str
 ) -> None:
-    """One sentence, which names the options to mend."""
+    """One sentence, which names the options to correct."""
     shown = {
         "none": None,
         "expired": authority.issue("certified", expired=True),

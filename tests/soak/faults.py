@@ -1,7 +1,7 @@
-"""The faults of a soak. Each coroutine function here is one: it breaks something, mends it, and returns what was in flight.
+"""The faults of a soak. Each coroutine function here is one: it breaks something, repairs it, and returns what was in flight.
 
-What was in flight is told by id where a relay died or stood still. Where a server or the network broke it is an upper bound: the windows
-of both relays, and where the broker died what the consumer may not have acknowledged for good.
+Where a relay died or was suspended, messages in flight are named by id. Where a server or the network broke, the number is an upper bound:
+the windows of both relays. Where the broker died, it includes what the consumer may not have acknowledged for good.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ async def exchange_paused(stage: Stage) -> InFlight:
 
 @asynccontextmanager
 async def _something_in_hand(stage: Stage, life: Life) -> AsyncIterator[None]:
-    """Half of the times confirms are held back before, so that a relay has messages in hand which it has sent."""
+    """Half of the times confirms are held back first, so that a relay has sent messages in flight."""
     if stage.chance.random() < 0.5:
         stage.towards_broker.hold_answers()
         await until(lambda: stage.holds(life), LOCK_SECONDS / 2)
@@ -193,7 +193,7 @@ async def _postgres_back(stage: Stage) -> InFlight:
 
 
 def _postgres_heard(stage: Stage) -> InFlight:
-    """The connections go on, or are found to be broken."""
+    """The connections continue, or are found to be broken."""
     if stage.chance.random() < 0.5:
         stage.towards_postgres.reset()
     stage.towards_postgres.heal()

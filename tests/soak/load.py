@@ -82,7 +82,7 @@ class Producer:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
 
     async def _transact(self, connection: psycopg.AsyncConnection[Any], count: int) -> None:
-        """One transaction; without a note of its end nobody knows how it ended."""
+        """Run one transaction; without a note of its end, its outcome is unknown."""
         self._transactions += 1
         shard, places = self._chance.choice(self._shards), dict(self._places)
         name = f"{self._number}-{self._transactions}"

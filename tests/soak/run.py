@@ -108,7 +108,7 @@ class Soak:
             yield self.producers[-1].run(self.plan.rate / PRODUCERS, quiet)
 
     async def _until_over(self, *works: Awaitable[None]) -> None:
-        """Let these go on until the time is over or somebody stops the run; a fault that has begun is mended first."""
+        """Let these run until the time is over or a person stops the run; a fault that has begun is repaired first."""
         faults, *others = (asyncio.ensure_future(work) for work in works)
         await asyncio.wait([faults, *others], return_when=asyncio.FIRST_COMPLETED)
         self.stop.set()
@@ -139,7 +139,7 @@ class Soak:
         self.fault = None
 
     async def _broken_and_mended(self, name: str) -> InFlight:
-        """A fault that does not go as it should is told, and the run goes on."""
+        """Report a fault that does not go as it should, and continue the run."""
         try:
             return await FAULTS[name](self.stage)
         except Exception as error:  # noqa: BLE001 - whatever it was, hours of load are not to be lost over it
@@ -222,7 +222,7 @@ async def soak(
         plan: what is played.
         postgres: to be killed.
         broker: to be killed.
-        out: the file of what is seen; its ledger stands in a folder beside it.
+        out: the file of what is seen; its ledger is in a folder next to it.
         say: takes a line for the person who waits.
         stop: ends the run early.
     """

@@ -77,7 +77,7 @@ class Control:
 
 
 class Sampler:
-    """Takes samples; what only counts up is told as the growth since the sample before."""
+    """Takes samples; a counter that only grows is reported as its growth since the sample before."""
 
     def __init__(self, stage: Stage, control: Control) -> None:
         self._stage, self._control = stage, control
@@ -105,7 +105,7 @@ class Sampler:
             names = [column.name for column in cursor.description or ()]
             [row] = await cursor.fetchall()
             sample = dict(zip(names, row, strict=True))
-            # Without the extension it cannot be told.
+            # Without the extension the cost is unknown.
             with suppress(psycopg.errors.UndefinedTable, psycopg.errors.ObjectNotInPrerequisiteState):
                 found = await (await connection.execute(_CLAIMS)).fetchall()
                 sample |= self._cost({int(id_): (int(calls), int(blocks)) for id_, calls, blocks in found})

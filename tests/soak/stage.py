@@ -74,7 +74,7 @@ class Stage:
         return [id_ for (id_,) in await self.sql(HELD, life.id)]
 
     async def holds(self, life: Life) -> bool:
-        """This relay has messages in hand."""
+        """This relay has messages in flight."""
         return bool(await self.sql(HELD, life.id))
 
     async def wait(self, least: float, most: float) -> None:

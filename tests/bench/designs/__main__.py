@@ -69,7 +69,7 @@ class Comparison:
             self._take("cursor and scan", await keys.measure(self._stage))
 
     async def scrub(self, name: str, rows: int, held: Held) -> None:
-        """Rounds of the scrub, and a relay beside so many messages that wait."""
+        """Rounds of the scrub, and a relay, while that many messages wait."""
         for number in range(self._rounds):
             say(f"rounds, {name}, round {number + 1}: {rows:,} messages")
             async for figures in rounds.measured(self._stage, name, rows, held, say):
@@ -82,7 +82,7 @@ class Comparison:
 
 
 async def compare(given: argparse.Namespace) -> Rounds:
-    """Measure everything; what is known so far stands in the file."""
+    """Measure everything; the file always has what is known so far."""
     with staged(say) as stage:
         facts = machine.described(stage.url, ["psycopg"]) | {"settings of postgresql": ", ".join(SETTINGS)}
         say("; ".join(f"{name} {value}" for name, value in facts.items()))

@@ -1,4 +1,4 @@
-"""Claims beside many messages that cannot be claimed now: of a paused exchange, and for tomorrow; and what a claim has passed over."""
+"""Claims next to many messages that cannot be claimed now: of a paused exchange, for tomorrow, or passed over by an earlier claim."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOCK = "SELECT FROM {} WHERE (xid, seq) = (%s::text::xid8, %s) FOR UPDATE"
 
 
 class Relay:
-    """A relay of a design that has just started, and an application beside it."""
+    """A relay of a design that has just started, and an application next to it."""
 
     def __init__(self, design: type[Design], url: str, application: Session, relay: Session) -> None:
         self._design = design
@@ -42,7 +42,7 @@ class Relay:
         return await self._measured(name, self._one.due, held, wanted)
 
     async def passed_over(self, name: str, held: Held = ()) -> Figures:
-        """What it costs to find a message that another session had locked as a claim passed, and then let go."""
+        """The cost of finding a message that another session had locked while a claim passed, and then released."""
         wanted = await self._insert()
         async with await psycopg.AsyncConnection.connect(self._url) as other:
             await other.execute(_LOCK.format(self._design.table).encode(), [str(wanted.xid), wanted.seq])
@@ -88,7 +88,7 @@ async def started(design: type[Design], url: str) -> AsyncIterator[Relay]:
 
 
 async def paused(design: type[Design], url: str) -> Figures:
-    """Beside the messages of a paused exchange, of which half have come due again after a retry."""
+    """Claims next to the messages of a paused exchange, half of which are due again after a retry."""
     async with started(design, url) as relay:
         found = await relay.fresh("paused: first claim of a fresh message", PAUSED)
         found |= await relay.fresh("paused: next claim of a fresh message", PAUSED)
@@ -98,7 +98,7 @@ async def paused(design: type[Design], url: str) -> Figures:
 
 
 async def future(design: type[Design], url: str) -> Figures:
-    """Beside messages for tomorrow."""
+    """Claims next to messages for tomorrow."""
     async with started(design, url) as relay:
         found = await relay.fresh("tomorrow: first claim of a fresh message")
         found |= await relay.passed_over("tomorrow: a row that was locked")

@@ -1,4 +1,4 @@
-"""No positions: the claimable messages stand in a narrow table beside the queue, and a claim deletes their rows."""
+"""No positions: a narrow table next to the queue holds the claimable messages, and a claim deletes their rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.bench.designs.meter import Session
 
 
 class TableBeside(Design):
-    """One claim for everything, from the left of the table beside the queue."""
+    """One claim for everything, from the left of the narrow table."""
 
     name = "table beside"
     table = "queue_message"

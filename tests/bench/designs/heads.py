@@ -1,6 +1,6 @@
-"""Remembered positions alone: a head for what is fresh, the index of waits for the rest, and a chore for what they pass over.
+"""Remembered positions alone: a head for fresh messages, the index of waits for the rest, and a periodic task for those they pass over.
 
-The statements are those of the design that the cursor replaced, copied as they were. No transaction is late here, so its second claim,
+The statements are those of the design that the cursor replaced, copied as they were. No transaction is late here. So its second claim,
 which looks into such transactions, is left out: that favours it.
 """
 
@@ -39,7 +39,7 @@ class Heads(Design):
         self._session = session
         self._head = START
         self._paused_at: Position | None = None
-        """Where the stream of the paused exchange stands: below it nothing is looked for."""
+        """How far the stream of the paused exchange has got: nothing below this position is looked for."""
 
     async def fresh(self, held: Held = ()) -> list[Position]:
         """Above the head; while an exchange is paused, in walks."""
@@ -57,7 +57,7 @@ class Heads(Design):
         return positions_of(await self._run("heads_waiting", held, only=None))
 
     async def left(self, held: Held = ()) -> list[Position]:
-        """The chore of each minute makes due what is claimable below every head, that of the paused exchange too."""
+        """Each minute the periodic task makes due whatever is claimable below every head, including that of the paused exchange."""
         below = self._paused_at or self._head
         head = {"head_xid": str(below.xid), "head_seq": below.seq, "relay_id": RELAY_ID}
         await self._session.run(text("heads_heartbeat").encode(), head)

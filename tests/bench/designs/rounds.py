@@ -1,6 +1,7 @@
-"""Rounds of the scrub over messages that nobody can claim now; a real relay beside them: its first delivery, and what it passed over.
+"""Rounds of the scrub over messages that cannot be claimed now, and a real relay next to them.
 
-A round is measured by the relay's own statements, one page after the other without the rests between them.
+The figures of the relay are its first delivery, and the delivery of messages that its claims passed over. A round is measured by the
+relay's own statements, one page after the other without the rests between them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.support.broker.topology import Declared, Topology
 from tests.support.relays.processes import COMMAND, RelayProcess, Relays
 
 TRIES = 5
-"""Messages that are locked while a claim passes, and then let go."""
+"""Messages that are locked while a claim passes, and then released."""
 _INSERT = "INSERT INTO queue_message (exchange, routing_key) VALUES (%s, %s) RETURNING id::text"
 _LOCK = "SELECT FROM queue_message WHERE id = %s FOR UPDATE"
 Application = psycopg.AsyncConnection[Any]
@@ -83,7 +84,7 @@ async def _looked_at(relay: Session, one: Rounds, held: Held) -> int:
 
 
 class Beside:
-    """A relay's process beside the backlog, and when its messages come."""
+    """A relay's process next to the backlog, and when its messages arrive."""
 
     def __init__(self, url: str, topology: Topology, inbox: Declared) -> None:
         self._url = url
@@ -129,7 +130,7 @@ class Beside:
 
 
 async def measured(stage: Stage, name: str, rows: int, held: Held, say: Say) -> AsyncIterator[Figures]:
-    """Fill a backlog, and measure beside it: first the statements, then a relay, which may take an hour."""
+    """Fill a backlog and measure next to it: first the statements, then a relay, which may take an hour."""
     fill = backlogs.fill_paused if held else backlogs.fill_future
     async with stage.database(CursorAndScan) as url:
         await fill(CursorAndScan, url, rows)

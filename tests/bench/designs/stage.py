@@ -20,7 +20,7 @@ from tests.bench.designs.heads import Heads
 from tests.bench.designs.ring import Ring
 
 SETTINGS = ("shared_buffers=1GB", "autovacuum=off", "full_page_writes=off", "max_wal_size=8GB", "checkpoint_timeout=30min")
-"""Nothing runs beside what is measured, and WAL is records alone."""
+"""No background work runs during a measurement, and WAL holds only records."""
 DESIGNS: tuple[type[Design], ...] = (Heads, CursorAndScan, TableBeside, Ring)
 _TEMPLATE = "migrated"
 _RELAY = "INSERT INTO queue_message_relay (name, version, host, pid) VALUES ('bench', '0', 'bench', 0)"

@@ -17,7 +17,7 @@ PACKAGES = ("psycopg", "aiormq", "uvloop")
 
 
 async def run(names: Sequence[str], effort: Effort, file: Path) -> list[Report]:
-    """Everything asked for, on servers of its own; what is known so far stands in the file."""
+    """Run everything asked for, on servers of its own; the file always has what is known so far."""
     reports = list[Report]()
     async with staged() as stage:
         facts = machine.described(stage.postgres.url, PACKAGES)

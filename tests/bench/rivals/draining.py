@@ -1,4 +1,4 @@
-"""A backlog drained by a relay, beside the bare publisher before and after."""
+"""A relay drains a backlog, compared with the bare publisher before and after it."""
 
 from __future__ import annotations
 

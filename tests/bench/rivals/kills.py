@@ -106,7 +106,7 @@ async def _reached(look: Callable[[], Awaitable[int]], least: int) -> int:
 
 
 async def _emptied(stage: Stage, rival: Rival, database: str, folder: Path) -> tuple[bool, float]:
-    """Start the relay anew; return whether the table became empty, and after how many seconds, and kill it."""
+    """Start the relay again and finally kill it; return whether the table became empty, and after how many seconds."""
     began = time.perf_counter()
     relay = await started(stage, rival, database, folder)
     try:

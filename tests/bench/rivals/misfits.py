@@ -20,7 +20,7 @@ WAIT = 20.0
 CASES = {"missing exchange": ("nowhere", ROUTING_KEY), "no route": (QUEUE, "nowhere")}
 """Exchange and routing key of the one."""
 _WORDS = 300
-"""Characters of a reason that are told."""
+"""The most characters of a reason that are reported."""
 
 
 @dataclass(frozen=True)

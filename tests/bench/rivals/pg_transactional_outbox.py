@@ -21,8 +21,8 @@ class PgTransactionalOutbox:
 
     Args:
         listener: how it learns of messages.
-        about: what was chosen beside what both have in common.
-        parallel: messages that it has in hand at a time, each in a transaction of its own.
+        about: what was chosen in addition to the settings that both have in common.
+        parallel: how many messages it has in flight, each in a transaction of its own.
         server: settings of PostgreSQL.
 
     """
@@ -82,9 +82,9 @@ def polling() -> PgTransactionalOutbox:
 
 
 def replication() -> PgTransactionalOutbox:
-    """The listener that is told.
+    """The listener that PostgreSQL notifies by replication.
 
-    It can be told of a message before other sessions see the row (MESSAGE_NOT_FOUND in its log), and then leaves it behind for good. From
+    It can learn of a message before other sessions see the row (MESSAGE_NOT_FOUND in its log), and then never sends that message. From
     0.6.0 on it can be set to try again; 0.5.7 is what could be installed when this was written.
     """
     server = {"wal_level": "logical"}

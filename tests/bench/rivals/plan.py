@@ -32,7 +32,7 @@ PARTS = {
     "kill": "kill -9 in the middle of a drain, and a new start",
 }
 FAILURES = (RuntimeError, TimeoutError, AssertionError, OSError, psycopg.Error, subprocess.SubprocessError)
-"""After which the other parts go on."""
+"""After these errors the other parts continue."""
 QUIET = 0.7
 """Load of the last minute below which a rival begins: what another left behind is none of its own."""
 PATIENCE = 90.0
@@ -71,13 +71,13 @@ class Report:
 
 
 async def measure(stage: Stage, rival: Rival, effort: Effort, keep: Callable[[Report], None]) -> Report:
-    """All parts asked for; one that fails, or a rival that cannot be had, is told in a sentence, and the rest goes on.
+    """Measure all parts asked for; report in a sentence any part that fails or a rival that cannot be had, and continue.
 
     Args:
         stage: where.
         rival: who.
         effort: how much.
-        keep: is handed what is known after each part.
+        keep: is called after each part with what is known.
 
     """
     rows = min(rival.rows, effort.rows or rival.rows)

@@ -59,7 +59,7 @@ class RelayProcess:
         send(family(self.pid), signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         send(family(self.pid), signal.SIGCONT)
 
     def kill(self) -> None:

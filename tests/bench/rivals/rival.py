@@ -1,4 +1,4 @@
-"""What a relay has to say of itself to be measured beside the others."""
+"""What a relay must describe about itself to be measured alongside the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Statements:
     """How an application and an operator speak to the relay's tables."""
 
     insert: str
-    """Messages `first` to `last`, each with its number as `value` beside a `pad`, for an `exchange` and a `routing_key`."""
+    """Messages `first` to `last` for an `exchange` and a `routing_key`; each payload has its number as `value`, and a `pad`."""
     waits: str
     """Whether any message still has to go out; cheap, for it is asked while the relay works."""
     waiting: str

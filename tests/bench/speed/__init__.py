@@ -1,1 +1,1 @@
-"""What moving messages costs: the relay beside a publisher that does nothing else, on private servers of one machine."""
+"""What moving messages costs: the relay compared with a publisher that does nothing else, on private servers of one machine."""

@@ -1,6 +1,6 @@
 """`python -m tests.bench.speed [PART …]`, for `make bench` and `make bench-long`: measure, print a table, write JSON.
 
-Ends with 1 where a goal is missed or a part failed; the other parts go on.
+The exit code is 1 where a goal is missed or a part failed; the other parts continue.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.bench.speed.stage import SETTINGS, staged
 PARTS = SHORT | LONG
 PACKAGES = ("psycopg", "aiormq", "uvloop")
 FAILURES = (RuntimeError, TimeoutError, AssertionError, OSError, psycopg.Error)
-"""After which the other parts go on."""
+"""After these errors the other parts continue."""
 
 
 async def measure(parts: list[str], rounds: int, file: Path) -> list[Figure]:
-    """Everything asked for, on servers of its own; what is known so far stands in the file."""
+    """Measure everything asked for, on servers of its own; the file always has what is known so far."""
     figures, failed = list[Figure](), dict[str, str]()
     async with staged() as stage:
         facts = machine.described(stage.postgres.url, PACKAGES)

@@ -1,4 +1,4 @@
-"""What a large archive costs: settling beside it, and the retention of one of its days."""
+"""What a large archive costs: settling into it, and the retention of one of its days."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LONGEST = 1.0
 
 
 async def measure_archives(stage: Stage, rounds: int, *, rows: int = ROWS) -> list[Figure]:
-    """Drains beside an empty archive and beside one of 30 days, in turn; then one of its days after the other goes.
+    """Drain with an empty archive and with one of 30 days, in turn; then drop the days of the full one, one after the other.
 
     Settling adds to today's partition, which is the last of those days and as full as the others.
     """

@@ -187,7 +187,7 @@ def _figures(found: Mapping[int, Sequence[Cost]]) -> list[Figure]:
 
 
 def _of_one(name: str, some: Sequence[Cost], few: Sequence[Cost]) -> list[Figure]:
-    """A backlog beside the smallest one."""
+    """Figures of a backlog, compared with the smallest one."""
     walls, cpus = [one.wall for one in some], [one.cpu for one in some]
     return [
         figure(f"{name}: a message", "µs", walls),

@@ -43,7 +43,7 @@ FOLDED_RATE = """
 
 
 async def measure_contracts(stage: Stage, rounds: int) -> list[Figure]:
-    """Drains under an enforced contract beside drains without any, in turn, after one of each that is not counted."""
+    """Drain under an enforced contract and without any, in turn, after one uncounted drain of each."""
     free, bound = stage.database(), stage.database()
     with psycopg.connect(bound, autocommit=True) as connection:
         add = "SELECT queue_message_contract_add(%s, %s, %s::jsonb, NULL, 'enforce')"

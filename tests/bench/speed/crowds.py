@@ -1,4 +1,4 @@
-"""Several relays on one queue table: what they move together beside one alone, and what they cost."""
+"""Several relays on one queue table: what they move together compared with one alone, and what they cost."""
 
 from __future__ import annotations
 

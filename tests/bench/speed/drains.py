@@ -1,4 +1,4 @@
-"""A backlog drained by one relay or more, beside the bare publisher before and after."""
+"""One relay or more drain a backlog, compared with the bare publisher before and after."""
 
 from __future__ import annotations
 

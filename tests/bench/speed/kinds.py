@@ -75,7 +75,7 @@ class Kind:
         connection.execute(_INSERT, values)
 
     def templates(self) -> list[tuple[bytes, ...]]:
-        """For each exchange the frames of a message, cut where its id stands: `id.join(template)` are the bytes to write."""
+        """For each exchange the frames of a message, cut at its id: `id.join(template)` are the bytes to write."""
         encoder = Encoder(frame_max=FRAME_MAX, max_body_bytes=MAX_BODY, allowed_exchanges=None)
         payload = os.urandom(self.size) if self.size > _LARGEST_CONTENT else f'{{"pad": "{self._pad()}", "value": 100001}}'.encode()
         options = json.dumps(self.options).encode() if self.options else None

@@ -90,7 +90,7 @@ async def large(stage: Stage, rounds: int) -> list[Figure]:
 
 
 async def ordered(stage: Stage, rounds: int) -> list[Figure]:
-    """Many keys beside messages without order; few keys beside a publisher that has as many messages in flight, which bounds them."""
+    """Compare many keys with messages without order, and few keys with a publisher that is bounded by the same number in flight."""
     many, few = kinds.ORDERED
     url = stage.database()
     async with stage.relays(url) as relays:

@@ -108,7 +108,7 @@ async def _idle(stage: Stage, url: str, relay: RelayProcess) -> Idle:
 
 
 def _statements(stage: Stage, database: str) -> int:
-    """Statements that clients have sent to this database so far, where nobody counts them transactions; asked from another database."""
+    """Count the statements that clients have sent to this database so far, else its transactions; another database answers."""
     missing = (errors.UndefinedFile, errors.FeatureNotSupported, errors.ObjectNotInPrerequisiteState)
     with psycopg.connect(stage.postgres.url, autocommit=True) as connection:
         with suppress(*missing):

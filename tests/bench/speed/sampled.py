@@ -64,7 +64,7 @@ def _stage_of(frame: FrameType | None) -> str:
 
 
 def _ours(frame: FrameType | None) -> Iterator[tuple[str, str]]:
-    """File and function of the relay's frames, innermost first; who awaits stands above who is awaited."""
+    """File and function of the relay's frames, innermost first: an awaiting frame follows the one it awaits."""
     while frame:
         if frame.f_code.co_filename.startswith(_PACKAGE):
             yield frame.f_code.co_filename.removeprefix(_PACKAGE), frame.f_code.co_name

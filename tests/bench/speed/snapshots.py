@@ -25,7 +25,7 @@ SPAN = 60.0
 KEEP = 1_000
 """Messages that the broker's queue keeps."""
 BACKLOG = 60_000
-"""When fewer wait, the next ones are inserted. What the relay has deleted is told up to some seconds late, so there are always some."""
+"""When fewer wait, the next ones are inserted. Deletions become visible some seconds late, so there is always a backlog."""
 CHUNK = 10_000
 BYTES_A_SECOND = 40 << 20
 """On the disk: 15,000 messages, of which nothing is removed, with room to spare; and WAL."""

@@ -22,11 +22,14 @@ from tests.bench.speed.kinds import QUEUE, ROUTING_KEY, Kind
 from tests.support.relays.processes import RelayProcess, Relays
 
 SETTINGS = ("shared_buffers=512MB", "max_wal_size=8GB", "checkpoint_timeout=30min", "track_commit_timestamp=on", "wal_init_zero=off")
-"""Of PostgreSQL, beside its defaults (fsync is on): no checkpoint falls into a round by chance, the end of a round can be read from its
-last commit, and WAL segments are not filled with zeros before their first use, as on a server that has run for a while."""
+"""Settings of PostgreSQL that differ from its defaults (fsync is on).
+
+No checkpoint falls into a round by chance, and the end of a round can be read from its last commit. WAL segments are not filled with zeros
+before their first use, as on a server that has run for a while.
+"""
 COMMAND = (sys.executable, "-m", "relay")
 CONFIG = ""
-"""Of RabbitMQ, beside its defaults."""
+"""Settings of RabbitMQ that differ from its defaults."""
 
 
 class Stage:
@@ -60,7 +63,7 @@ class Stage:
     async def relays(
         self, url: str, count: int = 1, *, settings: Mapping[str, str] | None = None, command: Sequence[str] = COMMAND
     ) -> AsyncIterator[list[RelayProcess]]:
-        """So many relays with default settings beside those given; killed in the end."""
+        """Start that many relays with default settings and those given, and kill them in the end."""
         with tempfile.TemporaryDirectory(dir=self.folder) as folder:
             made = Relays(command, Path(folder))
             try:
@@ -70,7 +73,7 @@ class Stage:
                 await made.close()
 
     async def lay(self, kind: Kind, *, keep: int | None = None) -> None:
-        """Declare what the messages need, anew; with `keep` the queue has that many messages at the most, and drops the oldest."""
+        """Declare again what the messages need; with `keep` the queue holds at most that many messages, and drops the oldest."""
         arguments = {**kind.queue_arguments, **({} if keep is None else {"x-max-length": keep})}
         async with await aio_pika.connect(self.rabbitmq.url) as connection:
             channel = await connection.channel()

@@ -1,17 +1,17 @@
-"""What the queue costs an application: INSERT and COMMIT by pgbench, beside the same table without trigger and CHECKs.
+"""What the queue costs an application: INSERT and COMMIT by pgbench, compared with the same table without trigger and CHECKs.
 
-And, in mode `idle`, that table beside one without any function of the relay's: built-in defaults, a random id, no generated column.
+And, in mode `idle`, that table compared with one without any function of the relay's: built-in defaults, a random id, no generated column.
 
-In mode `idle` while a relay is busy: one that was frozen (SIGSTOP) in the middle of a backlog. A writer sees of a relay only whether one
-holds the gate, an advisory lock that `queue_message_hint` tries to share, and notifies where it cannot. A relay takes it when it finds
-nothing due, lets it go when work is sustained, and asks for it again only when nothing is due; its session stays while the process is
-frozen. So then the gate is as free as while the relay works, and the relay takes no CPU from either side. That it is free, and that no
-transaction of the relay's is open, is looked up before the first run.
+Mode `idle` also runs with a busy relay: one that was frozen (SIGSTOP) in the middle of a backlog. All that a writer sees of a relay is the
+gate, an advisory lock that `queue_message_hint` tries to share. A writer that cannot share the gate notifies. A relay takes the gate when
+it finds nothing due, and releases it when work is sustained. It asks for the gate again only when nothing is due. The relay's session stays
+while its process is frozen. So the gate is as free as while the relay works, and the relay takes no CPU from either side. Before the first
+run the benchmark checks that the gate is free and that the relay has no open transaction.
 
-In mode `always` the gate is not asked, and each commit notifies: all take one lock of the whole server in turn, and the session that
-listens is woken. The listener is a relay's own (`NotificationListener`), which hears and claims nothing;
-from the session of a frozen one its process would
-soon take no more, and it would cost nothing. In mode `off` that listener is there too, and hears nothing.
+In mode `always` a writer does not ask for the gate, and each commit notifies. All commits take one lock of the whole server in turn, and
+the listening session is woken. The listener is a relay's own (`NotificationListener`), which receives notifications and claims nothing. The
+process of a frozen listener would soon read no more from its session, and would cost nothing. In mode `off` that listener is there too, and
+receives nothing.
 """
 
 from __future__ import annotations
@@ -146,13 +146,13 @@ def _command(stage: Stage, schema: str, clients: int, seconds: int) -> list[str]
 
 
 def _place(url: str) -> dict[str, str]:
-    """A URL as libpq's variables, so that no password stands in a command line."""
+    """A URL as libpq's variables, so that no command line contains a password."""
     words = psycopg.conninfo.conninfo_to_dict(url)
     return {f"PG{variable}": str(words[name]) for name, variable in _VARIABLES.items()}
 
 
 async def _freeze_amid_work(stage: Stage, url: str, relay: RelayProcess) -> None:
-    """Give a relay a backlog, and freeze it when it has let go of the gate and is not through."""
+    """Give a relay a backlog, and freeze it once it has released the gate and before it has finished."""
     await stage.lay(kinds.PLAIN)
     relay.send(signal.SIGSTOP)
     kinds.PLAIN.insert(url)

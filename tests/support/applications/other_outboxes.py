@@ -29,7 +29,7 @@ class Outbox(NamedTuple):
     row: Callable[[str, str], Row]
     """Parameters for a message to an exchange with a routing key."""
     options: Callable[[str], Sequence[str]] = lambda _: ()
-    """What `relay adopt mirror` is told for such rows to an exchange."""
+    """Options that `relay adopt mirror` gets for such rows to an exchange."""
     before: str = ""
     """What its library sends before the insert."""
     key: str = "id"

@@ -1,4 +1,4 @@
-"""Applications that go on writing to another outbox's table, whatever is done to it meanwhile."""
+"""Applications that keep writing to another outbox's table, whatever is done to it meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of pytest beside an installed package, as an application's developers have it."""
+"""Runs of pytest next to an installed package, as an application's developers have it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.support.broker.publishing import Publishing, claim, publishing
 
 URL = "amqp://memory/"
 FORBIDDEN = "amq.rabbitmq.trace"
-"""An internal exchange, which nobody may publish to."""
+"""An internal exchange, to which no login may publish."""
 
 
 class InMemory:

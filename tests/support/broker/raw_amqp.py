@@ -75,7 +75,7 @@ class RawClient:
             await self._writer.wait_closed()
 
     async def open_channel(self) -> None:
-        """Open the channel, also anew after the broker closed it."""
+        """Open the channel, or open it again after the broker closed it."""
         await self._send(commands.Channel.Open())
         await self._expect(commands.Channel.OpenOk)
         await self._send(commands.Confirm.Select())

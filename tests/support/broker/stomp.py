@@ -51,7 +51,7 @@ async def _expect(reader: asyncio.StreamReader, command: str) -> tuple[dict[str,
 
 
 async def _read(reader: asyncio.StreamReader) -> Frame:
-    """One frame; of a header that stands in it twice, the first counts."""
+    """Read one frame; if it repeats a header, the first one counts."""
     while (line := await reader.readuntil(b"\n")) == b"\n":
         pass
     command, headers = line.decode().strip(), dict[str, str]()

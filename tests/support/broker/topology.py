@@ -72,7 +72,7 @@ class Topology:
         return exchange
 
     async def delete_exchange(self, exchange: str) -> None:
-        """Delete an exchange under the hands of whoever uses it; a queue that it led to keeps what it has."""
+        """Delete an exchange while it is in use; a queue that it led to keeps what it has."""
         await self._channel.exchange_delete(exchange)
         self._made.remove(("exchange", exchange))
 

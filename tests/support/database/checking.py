@@ -16,7 +16,7 @@ Between = Callable[[Callable[[], object]], None]
 
 @pytest.fixture
 def beside(seeded: Seeded) -> Iterator[Seeded]:
-    """The database, beside the triggers."""
+    """The database with its triggers switched off."""
     seeded.run("SET session_replication_role = replica")
     yield seeded
     seeded.run("RESET session_replication_role")
@@ -34,7 +34,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Between:
     """Makes something happen between the two looks, in place of the time that passes there."""
 
     def instead(happens: Callable[[], object]) -> None:
-        # The name in that module alone: threads of others, such as those that Spark leaves, go on sleeping.
+        # Only the name in that module is replaced: threads of others, such as those that Spark leaves, continue to sleep.
         monkeypatch.setattr("relay.cli.commands.check.time", SimpleNamespace(sleep=lambda _seconds: happens()))
 
     return instead

@@ -24,7 +24,7 @@ PLACES = "SELECT exchange, ordering_key FROM queue_message ORDER BY xid, seq"
 
 
 async def bring(queue: Queue, *messages: dict[str, Any]) -> None:
-    """Write messages as a restore does: with their own ids, beside the triggers, in one transaction."""
+    """Write messages as a restore does: with their own ids, without triggers, in one transaction."""
     async with unchecked(queue):
         await queue.sql(BRING, Jsonb([{"seq": number, **message} for number, message in enumerate(messages, start=1)]))
 
@@ -35,7 +35,7 @@ async def renumber(queue: Queue, most: int = 1000) -> int:
 
 
 async def renumber_by(connection: psycopg.AsyncConnection[Any], most: int = 1000) -> int:
-    """The same, by a connection of whoever may."""
+    """The same, over the connection of a login that may."""
     total, more = 0, True
     while more:
         [(renumbered, more, looked, _)] = await (await connection.execute("SELECT * FROM queue_message_renumber(%s)", [most])).fetchall()

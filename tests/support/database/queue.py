@@ -25,7 +25,10 @@ PLENTY = 1 << 30
 PATIENCE = 60.0
 """Seconds after which what a test waits for does not come any more, on any machine."""
 HUNG = "-c statement_timeout=500s"
-"""A statement of a test's own that never ends is named by its line, before the test's time is over and tells only of the event loop."""
+"""The server cancels a test's own statement that never ends, so that the error names its line.
+
+Otherwise the test would run out of time and name only the event loop.
+"""
 FIRST = Fresh(Cursor().ranges(), 10_000)
 """From the left, no exchange excluded, and a long way to walk."""
 END = Position(LAST_XID, LAST_SEQ)
@@ -158,7 +161,7 @@ class MadeStore(Store):
 
 @asynccontextmanager
 async def unchecked(queue: Queue) -> AsyncIterator[None]:
-    """Insert what no message may be: as it was before a check was made, or beside the triggers."""
+    """Insert an invalid message: as it was before a check was made, or with the triggers switched off."""
     await queue.sql("SET session_replication_role = replica")
     yield
     await queue.sql("RESET session_replication_role")
@@ -172,7 +175,7 @@ async def resize(queue: Queue, function: str, before: str, after: str) -> None:
 
 
 async def until(probe: Callable[[], Awaitable[bool] | bool], seconds: float = PATIENCE) -> None:
-    """Wait until a condition holds that nobody signals, such as counters that a server writes when it likes."""
+    """Wait until a condition holds that has no signal, such as counters that a server writes when it likes."""
     async with asyncio.timeout(seconds):
         while not (holds if isinstance(holds := probe(), bool) else await holds):  # noqa: ASYNC110 - there is no signal
             await asyncio.sleep(0.02)

@@ -21,7 +21,7 @@ async def asked(queue: Queue, number: int = 1) -> str:
 
 
 async def answered(connection: psycopg.AsyncConnection[Any], batch: Batch, answer: object, *, settle: bool = True) -> str | None:
-    """Answer the only message of a batch by hand, with its settle; return the code of what stood against it."""
+    """Answer the only message of a batch by hand, with its settle; return the code of the refusal, if any."""
     [claim] = batch.claims
     values = (claim.id, batch.token, None if answer is None else json.dumps(answer))
     [(code, _)] = await (await connection.execute("SELECT * FROM queue_message_answer(%s, %s, %s)", values)).fetchall()

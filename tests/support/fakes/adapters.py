@@ -46,7 +46,7 @@ def octets(options: str | None) -> dict[str, bytes | None]:
 
 
 EMPTY = memory_of([a_claim(payload=b"")])
-"""Bytes that a claim takes beside its payload."""
+"""Bytes that a claim takes in addition to its payload."""
 
 
 def a_finding(kind: str = "waiting", **given: Any) -> ScanFinding:
@@ -145,7 +145,7 @@ class FakeClaims:
 
 
 class FakeSettles:
-    """Writes rows, or fails as scripted: one entry for each call, None or an error, or an error for good for a guilty id.
+    """Writes rows, or fails as scripted: one entry for each call, None or an error. A call with the id at fault is always refused.
 
     Ids that begin with `lost` are not ours any more; those in `busy` another session holds.
     """
@@ -163,11 +163,11 @@ class FakeSettles:
         return self._write(self.archived, rows, again=again)
 
     async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
-        """Put back."""
+        """Release the rows."""
         return self._write(self.released, rows, again=again)
 
     def forgive(self) -> None:
-        """Nobody is guilty any more."""
+        """From now on no id is at fault."""
         self._guilty = ""
 
     def _write(self, to: list[SettleRow], rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
@@ -183,7 +183,7 @@ class FakeSettles:
 
 
 class FakeIntake:
-    """Hands out batches and errors in their order, and remembers what it was told."""
+    """Hands out batches and errors in their order, and remembers its calls."""
 
     def __init__(self, *script: Batch | Exception | None) -> None:
         self.script = list(script)
@@ -232,7 +232,7 @@ class FakePublisher:
         self.results: dict[str, PublishResult] = {}
         self.held: set[str] = set()
         self.unwritten: set[str] = set()
-        """Ids that wait for their turn, until the publisher is told to stop writing."""
+        """Ids that wait for their turn, until the publisher is asked to stop writing."""
         self.ready_event = asyncio.Event()
         self.ready_event.set()
         self.waited = asyncio.Event()

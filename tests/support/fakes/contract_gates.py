@@ -1,4 +1,4 @@
-"""A gate with contracts, a process beside it that says what a test wants, and what becomes of messages."""
+"""A gate with contracts, a process next to it that answers as a test wants, and what becomes of messages."""
 
 from __future__ import annotations
 

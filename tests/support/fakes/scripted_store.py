@@ -96,7 +96,7 @@ def due_rows(*claims: Claim, found: int | None = None, bounds: Sequence[object] 
 
 
 def clock_of(monkeypatch: pytest.MonkeyPatch, *modules: str) -> Clock:
-    """A clock that stands, for these modules of `relay.postgres`."""
+    """A clock that moves only by hand, for these modules of `relay.postgres`."""
     clock = Clock()
     for module in modules:
         monkeypatch.setattr(f"relay.postgres.{module}.time", SimpleNamespace(monotonic=clock))

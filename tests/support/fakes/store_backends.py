@@ -19,7 +19,7 @@ from tests.support.database.queue import MadeStore, MakeStore, Queue
 
 
 class Standing(NamedTuple):
-    """How a message stands in the queue."""
+    """The state of a message in the queue."""
 
     attempts: int
     locked: bool
@@ -49,7 +49,7 @@ class Place(Protocol):
         """Result in the archive by id."""
 
     async def standing(self, id_: str) -> Standing:
-        """How a message stands."""
+        """The state of a message."""
 
     async def put(self, setting: str, value: str) -> None:
         """Change a setting."""
@@ -177,7 +177,7 @@ class DirectSession:
 
 
 class Unwatched:
-    """Nobody asks whether promises hold."""
+    """A watch that checks no promises."""
 
     def committed(self, row: Row) -> None:
         """See `Watch`."""

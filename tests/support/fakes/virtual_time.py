@@ -15,7 +15,10 @@ from typing import Any, ParamSpec, TypeVarTuple, Unpack
 Parameters = ParamSpec("Parameters")
 Values = TypeVarTuple("Values")
 GRID = 2**20
-"""Moments of a second that are told apart. A real clock goes on in steps too; a pause below one must not be none."""
+"""Moments of a second that the clock distinguishes.
+
+A real clock advances in steps too; a pause shorter than a step must not become zero.
+"""
 
 
 class TimelessLoop(asyncio.BaseEventLoop):
@@ -58,7 +61,7 @@ class TimelessLoop(asyncio.BaseEventLoop):
                 self._run_handle(handle)
 
     def _run_handle(self, handle: Any) -> None:
-        """Run a callback; those of a process that stands still can be put aside here."""
+        """Run a callback; a subclass can set aside those of a suspended process here."""
         handle._run()
 
     def _next(self, moment: float) -> bool:

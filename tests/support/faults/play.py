@@ -43,7 +43,7 @@ async def play(scene: Scene, fault: Callable[[], Awaitable[None]], *relays: Rela
 
 
 async def grown(scene: Scene, before: int) -> bool:
-    """The producer goes on."""
+    """The producer continues to commit."""
     return scene.producer.committed > before + 200
 
 

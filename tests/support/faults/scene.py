@@ -45,7 +45,7 @@ class Scene:
     recovery: float
     """Seconds in which what a dead relay held must be out again, here and now."""
     others: list[str] = field(default_factory=list)
-    """Queues beside the inbox that messages go to."""
+    """Queues other than the inbox that messages go to."""
 
     async def start(self, name: str = "relay", *, broker: str = "", database: str = "", **settings: str) -> RelayProcess:
         """Start a relay between the two servers, or with another way to one of them."""
@@ -76,7 +76,7 @@ class Scene:
         return [id_ for (id_,) in await self.queue.sql(held, relay.id)]
 
     async def holds(self, relay: RelayProcess, count: int = 1) -> bool:
-        """This relay has at least so many messages in hand."""
+        """This relay has at least so many messages in flight."""
         return len(await self.held_by(relay)) >= count
 
     async def waits_for_confirms(self, relay: RelayProcess) -> bool:

@@ -12,7 +12,7 @@ LONG_AGO = "UPDATE queue_message_export_position SET seen_at = clock_timestamp()
 
 
 def flip(path: Path) -> None:
-    """Change the last byte of the first column's values: what stands before each page, and the footer, have no checksum."""
+    """Change the last byte of the first column's values: the header of each page, and the footer, have no checksum."""
     chunk = pq.ParquetFile(path).metadata.row_group(0).column(0)
     first = chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset
     found = bytearray(path.read_bytes())

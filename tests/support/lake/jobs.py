@@ -16,7 +16,7 @@ EVERYTHING = ("--from", "2024-05-01T00:00:00Z", "--to", "2024-05-03T00:00:00Z")
 
 
 def play(pipeline: Cli, lake: Lake, url: str, report: Path) -> None:
-    """Run, export once more, compact, verify, count anew, report, replay, and reconcile with receipts that lie beside the tables."""
+    """Run, export once more, compact, verify, count again, report, replay, and reconcile with receipts that lie next to the tables."""
     _archive(url, {"exchange": "a"}, {"exchange": "b", "result": "failed"})
     first = pipeline.json("pipeline", "run")
     assert (2, 1, 0) == (first["export"]["rows"], first["metrics"]["days"], first["verify"]["exit_code"])

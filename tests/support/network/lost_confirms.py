@@ -1,4 +1,4 @@
-"""A proxy that loses the broker's confirms while it is told to, and passes on everything else that the broker says."""
+"""A proxy that loses the broker's confirms while `loses` is set, and passes on everything else that the broker says."""
 
 from __future__ import annotations
 

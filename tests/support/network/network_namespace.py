@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ADDRESS = "192.0.2.7"
-"""The other machine's (RFC 5737: in nobody's network)."""
+"""The other machine's address (RFC 5737: it belongs to no network)."""
 _SET_ADDRESS, _SET_FLAGS, _UP = 0x8916, 0x8914, 1
 _PR_SET_PDEATHSIG = 1
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _make_network() -> None:
-    """Loopback, and beside it the other machine's address (netdevice(7))."""
+    """Set up loopback, and on it also the other machine's address (netdevice(7))."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         fcntl.ioctl(sock, _SET_FLAGS, struct.pack("16sh14x", b"lo", _UP))
         address = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton(ADDRESS))

@@ -18,7 +18,7 @@ _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Listens on a free loopback port and passes bytes on, until told otherwise.
+    """Listens on a free loopback port and passes bytes on, until a test changes that.
 
     Args:
         host: of the server behind.
@@ -104,7 +104,7 @@ class Proxy:
             client.write(data)
 
     async def stop_listening(self) -> None:
-        """Refuse new connections; those that stand go on."""
+        """Refuse new connections; existing ones continue."""
         self._server.close()
 
     async def listen(self) -> None:

@@ -88,7 +88,7 @@ TABLES: Mapping[tuple[str, str], Callable[[], str]] = {
     ("docs/operations/runbook.md", "signs"): signs,
     ("docs/broker-sentences.md", "broker sentences"): close_reasons.table,
 }
-"""What stands between `<!-- name -->` and `<!-- /name -->` of a page."""
+"""The text between `<!-- name -->` and `<!-- /name -->` of a page."""
 
 
 def written(page: str, name: str) -> str:

@@ -31,7 +31,7 @@ def is_history(page: Path) -> bool:
 
 
 def text_of(page: Path) -> str:
-    """A page as it stands."""
+    """The text of a page."""
     return page.read_text(encoding="utf-8")
 
 

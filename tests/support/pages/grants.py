@@ -50,7 +50,7 @@ class Grant(NamedTuple):
 
 
 def found(connection: psycopg.Connection[Any]) -> set[Grant]:
-    """What the catalogue has for the schema `outbox`, which stands for any; its own roles by their kinds."""
+    """What the catalogue has for the schema `outbox`, which represents any schema; its own roles by their kinds."""
     kinds = {own_role(connection, kind, SCHEMA): kind for kind in KINDS}
     rows = connection.execute(_FOUND.encode(), {"schema": SCHEMA}).fetchall()
     return {

@@ -74,7 +74,7 @@ async def watching(node: devservers.RabbitMQ, ports: Ports, world: str) -> Async
             channel = await (remote if is_far(kind) else near).channel()
             await channel.basic_qos(prefetch_count=200)
             await _consume(arrivals, kind, channel)
-        # An alarm of the broker blocks whoever has published, its acknowledgements too.
+        # An alarm of the broker blocks every connection that has published, even its acknowledgements.
         async with await aiormq.connect(node.url + world) as publisher:
             channel = await publisher.channel(publisher_confirms=True)
             for name in PARKED:

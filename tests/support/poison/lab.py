@@ -75,7 +75,7 @@ KINDS: Final = {
 SELECTED: Final = ("other", "third")
 """Plain queues, to which the `CC` and `BCC` of the catalogue lead."""
 PARKED: Final = {"parked": {}, "parked-quorum": QUORUM}
-"""Queues that nobody reads, and their arguments."""
+"""Queues without a consumer, and their arguments."""
 ENDS: Final = (*KINDS, *SELECTED)
 """What is consumed from."""
 EXCHANGES: Final[dict[str, dict[str, Any]]] = {
@@ -102,7 +102,7 @@ class World:
     vhost: Mapping[str, int] = field(default_factory=dict)
     """Limits of its vhost."""
     barred: str | None = None
-    """An exchange that its login may not write to, beside those that none may."""
+    """An exchange that its login may not write to, in addition to those that no login may."""
     tags: tuple[str, ...] = ()
     channel_max: int | None = None
     """Channels that the broker grants a connection."""
@@ -122,8 +122,8 @@ WORLDS: Final = {
     "unlimited": World(),
     "max-channels": World(user={"max-channels": 4}),
     "max-connections": World(user={"max-connections": 1}, barred=DEFAULT),
-    # Three links, the test's consumers and its two subscribers, its publisher or the relay's one connection, and two links that come
-    # back before they are gone.
+    # Nine connections: three links, the test's consumers, its two subscribers, and its publisher or the relay's one connection. The other
+    # two are for links that come back before their old connections are gone.
     "vhost": World(vhost={"max-connections": 9, "max-queues": 40}),
     "channel-max": World(channel_max=4),
     "sizes": World(relay={"RELAY_WINDOW": "50", "RELAY_WINDOW_BYTES": "1048576"}, most_bytes=100_000),
@@ -162,7 +162,7 @@ ALARMS: Final = """
     Go = fun Go() -> Rain(Memory, 1.0e-6, {absolute, "2GB"}), Rain(Disk, "900000GB", "50MB"), Go() end,
     register(alarms, spawn(Go)).
 """
-"""Raises a memory alarm and ends it, then a disk alarm, and so on until it is told that it is over."""
+"""Raises a memory alarm and ends it, then a disk alarm, and so on until it gets the message to stop."""
 
 
 @asynccontextmanager

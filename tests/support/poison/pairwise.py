@@ -1,6 +1,6 @@
-"""Rows in which every two values of any two axes stand together, and all values of some axes, drawn by chance.
+"""Rows that combine every two values of any two axes, and all values of some axes, drawn by chance.
 
-A value that stops a row hides what the row's other values do. So such a row shows that value beside each of the others, and no more.
+A value that stops a row hides what the row's other values do. So such a row shows that value with each of the others, and no more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import chain, combinations, product
 Value = tuple[str, str]
 """An axis, and the name of a value on it."""
 Left = dict[Value, set[Value]]
-"""With which values of other axes each value has not stood yet."""
+"""The values of other axes with which each value has not yet been combined."""
 
 
 def covering(
@@ -41,7 +41,7 @@ def covering(
 
 
 def _fill(row: list[Value], values: list[list[Value]], stops: Collection[Value], left: Left, chance: random.Random) -> list[Value]:
-    """The row with a value of each other axis, of which each shows as many pairs as it can: stops beside two stops, and none else."""
+    """Fill the row with a value of each other axis, each showing as many new pairs as it can; stops only in a row of stops."""
     stopped = all(one in stops for one in row)
     taken = {axis for axis, _ in row}
     for candidates in chance.sample(values, len(values)):

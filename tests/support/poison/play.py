@@ -1,4 +1,4 @@
-"""What happens in one poison world: rows go in beside good ones, a relay sends them, and each must end as `poison_rows` says."""
+"""What happens in one poison world: rows go in next to good ones, a relay sends them, and each must end as `poison_rows` says."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ATTEMPT = """
 HELD = "SELECT count(*) FROM queue_message WHERE exchange <> %s AND ordering_key IS NULL"
 """What is not paused, and cannot stand behind something that is."""
 TRIED = "SELECT count(*) FROM queue_message_archive WHERE exchange = %s AND handled_by <> 'fold'"
-"""What a relay has had in hand although it is paused."""
+"""Messages of a paused exchange that a relay has handled nonetheless."""
 KEYED = "SELECT count(*) FROM queue_message_keyed_row"
 """What waits until it is folded."""
 TRIES = "SELECT id::text, attempts FROM queue_message_archive WHERE result = 'success' AND attempts > 1"
@@ -80,7 +80,7 @@ class Play:
         return len(self.relay.of("broker_up"))
 
     async def put(self, rows: Sequence[Row]) -> None:
-        """Insert rows, each that is taken beside a good one; smuggle in what is refused; wait for the good ones."""
+        """Insert rows, each accepted one next to a good one; smuggle in those that are refused; wait for the good ones."""
         good = {str(uuid4()): neighbour(row) for row in rows if not row.refusals()}
         async with self._inserting:
             await self._insert_all({str(uuid4()): row for row in rows}, good)

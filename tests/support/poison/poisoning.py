@@ -14,7 +14,7 @@ from tests.support.database.queue import Queue
 from tests.support.poison.catalogue import Poison
 
 BARRED = "barred"
-"""Stands in the names of exchanges to which the relay may not write."""
+"""Part of the names of exchanges to which the relay may not write."""
 MAY_WRITE = f"^(?!.*{BARRED})"
 """The permission that says so."""
 STAYS = {"year_9999", "archive_refuses"}

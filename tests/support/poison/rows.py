@@ -264,7 +264,7 @@ def _groups(chance: random.Random) -> dict[str, list[str]]:
 
 
 def draw(chance: random.Random, crossed: Sequence[str] = ()) -> Iterator[Row]:
-    """Rows in which every value of each axis stands beside every value of each other axis, and all values of the crossed axes."""
+    """Rows that combine every value of each axis with every value of each other axis, and all values of the crossed axes."""
     groups, shapes = _groups(chance), {**SHAPES, **{f"any {n}": (_any_value(chance), "") for n in range(ANY)}}
     axes: dict[str, Collection[str]] = {
         "world": WORLDS, "exchange": (*EXCHANGES, INTERNAL, MISSING, DEFAULT), "write": ("", SHUT), "key": (OPEN, CLOSED, NOWHERE),

@@ -29,7 +29,7 @@ def silent(*told: str) -> None:
 
 
 def traces(secret: str, text: str) -> list[str]:
-    """In which forms an ASCII secret stands in a text, none if it does not; lines may be broken anywhere in it."""
+    """The forms in which an ASCII secret appears in a text, none if it does not; lines may be broken anywhere in it."""
     return [form for form, pattern in _patterns(secret) if re.search(pattern, text, re.IGNORECASE if form != "base64" else 0)]
 
 

@@ -80,7 +80,7 @@ class Producer:
                 await self.transact(connection, 100, ordered=ordered, roll_back=False)
 
     async def transact(self, connection: psycopg.AsyncConnection[Any], count: int, *, ordered: bool = True, roll_back: bool = True) -> None:
-        """One transaction; without a note of its end nobody knows how it ended."""
+        """Run one transaction; without a note of its end, its outcome is unknown."""
         self._transactions += 1
         name, places = f"t{self._transactions}", dict(self._places)
         messages = [self._message(ordered=ordered) for _ in range(count)]

@@ -30,7 +30,7 @@ class RelayProcess:
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
         self.name = name
         self.lines: list[Line] = []
-        """Log lines so far; a line that is no JSON stands under `text`."""
+        """Log lines so far; a line that is not JSON is kept under `text`."""
         self._process = process
         self._changed = asyncio.Event()
         self._reader = asyncio.create_task(self._read())

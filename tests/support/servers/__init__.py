@@ -1,1 +1,1 @@
-"""Servers of the tests' own, and what stands on them: clusters, standbys, poolers, stores, certificates, logins."""
+"""Servers of the tests' own, and what is on them: clusters, standbys, poolers, stores, certificates, logins."""

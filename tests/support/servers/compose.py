@@ -20,7 +20,7 @@ IMAGES: Mapping[str, str] = {"OUTBOX_IMAGE": "outbox-relay:test", "OUTBOX_POSTGR
 
 
 def compose_command() -> Sequence[str] | None:
-    """Words that begin a compose command: Docker's plugin, else a docker-compose on the PATH or beside this Python; None without one."""
+    """The first words of a compose command: Docker's plugin, or docker-compose on the PATH or in this Python's folder; None without one."""
     if _works(["docker", "compose"]):
         return ["docker", "compose"]
     found = shutil.which("docker-compose") or shutil.which("docker-compose", path=Path(sys.executable).parent)

@@ -36,7 +36,7 @@ class Cluster(Postgres):
         return url
 
     def raise_ids(self, epoch: int) -> None:
-        """Let transaction ids go on from so many times 2^32, as after a long life."""
+        """Let transaction ids continue from so many times 2^32, as after a long life."""
         self.stop()
         self.run("pg_resetwal", "-e", str(epoch), "-D", str(self.folder / "data"))
         self.start()

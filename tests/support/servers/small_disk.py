@@ -22,7 +22,7 @@ exec "$@"
 
 @functools.cache
 def refusal() -> str:
-    """Why this machine lets nobody mount; empty where it does."""
+    """Why this machine allows no mount; empty where it does."""
     done = subprocess.run([*_NAMESPACE, "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False, text=True)
     return "" if done.returncode == 0 else f"no file system can be mounted here: {done.stderr.strip()}"
 
@@ -33,7 +33,7 @@ def read_only(folder: Path) -> Sequence[str]:
 
 
 class SmallPostgres(devservers.Postgres):
-    """A private server that has, beside its own folder, a place of so many megabytes: `small`, for a tablespace; gone with a restart."""
+    """A private server that has, in addition to its folder, a tablespace `small` of so many megabytes, which is gone with a restart."""
 
     def __init__(self, megabytes: int) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ class Hook(ThreadingHTTPServer):
         self.got: queue.Queue[Got] = queue.Queue()
         self.answer: Callable[[Got], Answer] = lambda _: Answer()
         self.released = threading.Event()
-        """Set at the end: what hangs goes on."""
+        """Set at the end, so that requests that hang continue."""
         super().__init__(("127.0.0.1", port), _Handler)
         if tls is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

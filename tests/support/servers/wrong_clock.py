@@ -12,7 +12,7 @@ from tests.support.servers.postgres_clusters import Cluster
 class WallClock:
     """The wall clock of a process, by so many seconds off; it may be stepped while the process runs.
 
-    The monotonic clock goes on, as the kernel lets it when somebody sets the time.
+    The monotonic clock continues, as in the kernel when the time is set.
 
     Args:
         library: libfaketime.

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 WORKERS = 64
 """Of the first way, which nearly everything takes; each of the others has one."""
 LISTENERS = 10
-"""Connections beside those of the workers."""
+"""Connections in addition to those of the workers."""
 SUBSCRIBER = {
     "fetch_batch_size": 500,
     "terminal_flush_batch_size": 100,
@@ -29,7 +29,7 @@ SUBSCRIBER = {
     "lease_ttl_seconds": 30,
 }
 
-# Two lines for each message cost it a third of its CPU; warnings and errors are still told.
+# Two lines for each message cost it a third of its CPU; warnings and errors are still logged.
 logging.basicConfig(level=logging.WARNING)
 logger = logging.getLogger("relay")
 metadata = MetaData()
