@@ -1,21 +1,26 @@
-"""`python -m tests.mutants`: every mutant, or those whose name holds one of the words; `--write` puts their rows into docs/mutants.md."""
+"""`python -m tests.mutants`: switches safeguards off, one at a time, and sees whether their tests turn red."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
-from collections.abc import Sequence
 
 from relay import devservers
 from tests.mutants.page import write
 from tests.mutants.runner import Verdict, load, try_all
 
 
-def main(words: Sequence[str]) -> int:
+def main() -> int:
     """Run them; 1 if one survives, or if its test says nothing without it."""
-    wanted = [word for word in words if not word.startswith("--")]
+    words = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    words.add_argument(
+        "words", nargs="*", metavar="WORD", help="run the mutants whose names hold one of these words; without any, all of them"
+    )
+    words.add_argument("--write", action="store_true", help="write their rows into docs/mutants.md, if none survives")
+    wanted = words.parse_args()
     every = load()
-    mutants = [mutant for mutant in every if not wanted or any(word in mutant.name for word in wanted)]
+    mutants = [mutant for mutant in every if not wanted.words or any(word in mutant.name for word in wanted.words)]
     began = time.monotonic()
     with devservers.postgres(say=_say) as server:
         verdicts = try_all(mutants, servers={"TEST_DATABASE_URL": server.url}, told=_tell)
@@ -24,7 +29,7 @@ def main(words: Sequence[str]) -> int:
     _say(f"{len(verdicts) - len(survivors)} of {len(verdicts)} mutants were noticed, in {seconds:.0f} s")
     for verdict in survivors:
         _say(f"NOT NOTICED: {verdict.mutant.name}: {verdict.note}")
-    if "--write" in words and not survivors:
+    if wanted.write and not survivors:
         write(verdicts, every)
     return min(len(survivors), 1)
 
@@ -40,4 +45,4 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
