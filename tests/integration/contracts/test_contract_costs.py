@@ -16,7 +16,7 @@ from relay.contracts.registry import MAX_TOTAL
 from relay.memory import of_check
 from tests.support.broker.topology import Topology
 from tests.support.database.queue import Queue, until
-from tests.support.relays.processes import RelayProcess, Relays, peak_memory
+from tests.support.relays.processes import RelayProcess, Relays, peak_memory, queued_seconds
 from tests.support.servers.shared import Say
 
 pytestmark = [pytest.mark.ids("A37"), pytest.mark.slow]
@@ -132,12 +132,13 @@ async def test_neighbours_go_out_while_schemas_are_compiled(
     await queue.sql("SELECT queue_message_contract_add('large', md5(schema), schema::jsonb) FROM unnest(%s::text[]) schema", large)
     took: list[float] = []
     while not relay.of("contract_unusable"):
-        began = time.monotonic()
+        began, queued = time.monotonic(), queued_seconds(relay.pid)
         await queue.insert(exchange=quick.exchange, routing_key=quick.routing_key)
         await topology.drain(quick.queue, 1)
-        took.append(time.monotonic() - began)
+        took.append(time.monotonic() - began - (queued_seconds(relay.pid) - queued))
     more = peak_memory(relay.pid) - rest
-    say(f"{len(took)} neighbours, the slowest took {max(took):.2f} s; the relay took {more / MIB:.0f} MiB more than at rest")
+    say(f"{len(took)} neighbours; without the relay's wait for a processor the slowest took {max(took):.2f} s")
+    say(f"the relay took {more / MIB:.0f} MiB more than at rest")
 
     assert max(took) < 2
     assert more < 1.5 * MAX_TOTAL

@@ -191,6 +191,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def queued_seconds(pid: int) -> float:
+    """Time for which a process could run and others had the processors (proc(5), schedstat)."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
 def peak_memory(pid: int) -> int:
     """Largest resident size of a process so far, in bytes."""
     [kilobytes] = [line.split()[1] for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
