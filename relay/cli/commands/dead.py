@@ -108,7 +108,7 @@ def watch_dead(
     Each is handled at least once: again after a restart unless it is acknowledged (--ack, or by hand), and after a kill between the two.
     Of several watches with the same handlers and filter one is at work; the others stand by. A replay acknowledges by itself.
     """
-    from relay.cli.dead_watch.post import watch  # noqa: PLC0415 - what only this command needs
+    from relay.cli.dead_watch.watch_session import watch  # noqa: PLC0415 - what only this command needs
 
     chosen = plan(which, acting, look=with_content if content else None, as_json=as_json)
     raise typer.Exit(watch(chosen, once=once, poll=poll))

@@ -31,9 +31,9 @@ def watch(plan: WatchPlan, *, once: bool, poll: float) -> int:
     """
     with _signals(plan.handlers) as stopped:
         work = DeadWatch(plan, stopped=stopped)
-        post = _Post(work, plan, stopped)
+        running = _WatchSession(work, plan, stopped)
         try:
-            code = post.once() if once else post.stay(poll)
+            code = running.run_once() if once else running.run(poll)
         finally:
             for each in plan.handlers:
                 each.close()
@@ -42,7 +42,7 @@ def watch(plan: WatchPlan, *, once: bool, poll: float) -> int:
     return code
 
 
-class _Post:
+class _WatchSession:
     """Runs a watch over one connection after the other; of watches with the same handlers only one is active."""
 
     def __init__(self, work: DeadWatch, plan: WatchPlan, stopped: Callable[[], bool]) -> None:
@@ -51,8 +51,8 @@ class _Post:
         self._stopped = stopped
         self._reported = False
 
-    def once(self) -> int:
-        """What is there."""
+    def run_once(self) -> int:
+        """Handle the dead messages that are there; return the exit code."""
         with session() as opened:
             if self._is_active(opened):
                 self._work.round(opened)
@@ -60,8 +60,8 @@ class _Post:
                     self._work.round(opened)
         return REFUSED if self._work.failing else 0
 
-    def stay(self, poll: float) -> int:
-        """Until a signal."""
+    def run(self, poll: float) -> int:
+        """Handle dead messages until a signal, and reconnect after a loss; return the exit code."""
         with session() as opened:
             self._until_lost(opened, poll)
         while not self._stopped():
