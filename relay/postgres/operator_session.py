@@ -172,9 +172,10 @@ class OperatorSession:
             self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
 
     def wait(self, seconds: float) -> bool:
-        """Wait for one notification of any channel; False if none came in time. Errors as `rows`."""
+        """Wait for notifications of any channel, and forget them; False if none came in time. Errors as `rows`."""
         with translated():
-            return any(True for _ in self.connection.notifies(timeout=seconds, stop_after=1))
+            # All that came together are taken: psycopg keeps what a generator that ends early has left.
+            return bool([*self.connection.notifies(timeout=seconds, stop_after=1)])
 
 
 @contextmanager

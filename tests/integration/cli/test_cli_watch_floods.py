@@ -10,8 +10,10 @@ import threading
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 
+from relay.postgres.operator_session import OperatorSession
 from tests.support.relays.cli import Cli, Seeded
 
 FLOOD = 700
@@ -98,3 +100,14 @@ def test_a_flood_that_all_waits_does_not_hide_a_death(cli: Cli, seeded: Seeded, 
     seeded.archive("failed", exchange="victim")
     told.until("victim", SECONDS)
     process.send_signal(signal.SIGTERM)
+
+
+def test_notifications_that_came_together_are_taken_together(database_url: str) -> None:
+    """Every login may notify: what a wait left behind would fill the memory of the watch."""
+    with OperatorSession(database_url, schema="public") as opened, psycopg.connect(database_url, autocommit=True) as other:
+        opened.listen("dead_message")
+        other.execute("SELECT pg_notify('dead_message', n::text) FROM generate_series(1, 100) AS n")
+        opened.now()  # psycopg keeps what comes with the answer of another statement
+
+        assert opened.wait(5)
+        assert not opened.wait(0)
