@@ -1,1 +1,1 @@
-"""What to claim next: lanes of ordered keys, streams of the others, their limits and shares."""
+"""What to claim next: lanes of ordered keys, streams of other messages, their limits and shares."""

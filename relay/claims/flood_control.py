@@ -1,4 +1,4 @@
-"""What an exchange that floods the queue may take while others have messages; no I/O.
+"""How much an exchange that floods the queue may take while others have messages; no I/O.
 
 An exchange floods when a claim is full and more than half of its messages are of that exchange. It then has a stream of its own. While
 there is anything else to send, it has a small part of the window. So others find room at once, and little is ahead of them at the broker.
@@ -13,17 +13,17 @@ from collections.abc import Callable, Collection
 from relay.message import Batch
 
 PART = 8
-"""All floods together take one part in so many of the window, in messages and in bytes, while others have messages."""
+"""While other exchanges have messages, all floods together take at most 1/PART of the window, in messages and in bytes."""
 PORTION = 4
-"""A claim of a flood takes one part in so many of what the flood may have in flight: what is settled makes room for the next one early."""
+"""One claim takes at most 1/PORTION of what the flood may have in flight. So early settles already make room for the next claim."""
 REMEMBERED = 5.0
-"""Seconds after the last message of others in which floods stay small."""
+"""For this many seconds after the last message of other exchanges, floods stay small."""
 MAX_FLOODS = 8
 """Floods that have a stream each, with a claim of its own in each round. Any further flood delays others as it would without streams."""
 
 
 class FloodControl:
-    """Says what floods, and how much of it may be claimed now.
+    """Says which exchange floods, and how many of its messages may be claimed now.
 
     Args:
         window: messages that may be in flight.
@@ -49,13 +49,13 @@ class FloodControl:
         self._size_in_flight = size_in_flight
         self._clock = clock
         self._seen: OrderedDict[str, float] = OrderedDict()
-        """When a message of an exchange was claimed last; of one more exchange than there are floods, so that one is another's."""
+        """When each exchange last had a message claimed. Holds one exchange more than there may be floods, so at least one is no flood."""
         self._sizes: dict[str, int] = {}
-        """Bytes of a message of these, as they were in the last claim."""
+        """Average bytes of a message of these exchanges, in the last claim of each."""
         self._most = MAX_FLOODS + 1
 
     def flooding(self, batch: Batch, part: int = 2) -> str | None:
-        """The exchange that has more than one part in so many of a claim that was cut short by a limit."""
+        """The exchange that has more than 1/`part` of the messages of a claim that a limit cut short; otherwise None."""
         exchange, (messages, _) = max(batch.exchanges.items(), key=lambda one: one[1].messages)
         return exchange if messages * part > len(batch.claims) else None
 
@@ -80,13 +80,13 @@ class FloodControl:
         return any(at > since and exchange not in floods for exchange, at in self._seen.items())
 
     def room(self, flood: Collection[str], others: Collection[Collection[str]], room: int, *, ignored: Collection[str] = ()) -> int:
-        """Messages of a flood that may be claimed now where there is room for so many; 0 to wait for a settle.
+        """How many messages of a flood may be claimed now, given `room`; 0 means to wait for a settle.
 
         Args:
             flood: its exchanges.
             others: the exchanges of each other flood.
             room: messages for which there is room.
-            ignored: exchanges for whose sake no flood is kept small.
+            ignored: exchanges whose messages do not keep a flood small.
 
         """
         if not self.crowded({*flood, *ignored}.union(*others)):
@@ -97,9 +97,9 @@ class FloodControl:
         return min(portion, room) if most - sum(map(self._in_flight, flood)) >= portion else 0
 
     def _fitting(self, flood: Collection[str], portion: int, floods: int) -> int:
-        """Messages of a flood that fit into its bytes if they are as large as the last ones, at least one.
+        """How many messages of a flood fit into its bytes if they are as large as the last ones; at least one.
 
-        If they do not fit next to what is in flight, more than the window: that many never have room.
+        If they do not fit together with what is in flight, return more than the window, for which there is never room.
         """
         most, size = self._window_bytes // PART // floods, max(self._sizes.get(exchange, 0) for exchange in flood)
         if not (self._window_bytes and size):

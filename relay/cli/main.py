@@ -50,14 +50,14 @@ def migrate(
         bool,
         typer.Option(
             "--check",
-            help="Only look: exit 1 if the schema is not up to date, a role or a grant is missing, or the roles have another prefix. What "
-            "is missing, in the way or taken over is named. Logins that also reach another outbox are named, but do not change the exit "
-            "code.",
+            help="Only check: exit 1 if the schema is not up to date, a role or a grant is missing, or the roles have another prefix. "
+            "Names what is missing, what is in the way, and what would be taken over. Logins that also reach another outbox are named, "
+            "but do not change the exit code.",
         ),
     ] = False,
     sql: Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")] = False,
 ) -> None:
-    """Bring the schema up to date, one migration at a time; one transaction changes it."""
+    """Bring the schema up to date in one transaction; only one `relay migrate` works at a time."""
     from relay.postgres.schema import borders  # noqa: PLC0415 - see the module
     from relay.postgres.schema import migrate as schema  # noqa: PLC0415 - see the module
 
@@ -111,7 +111,7 @@ def _plan(chosen: Settings, pending: list[str]) -> str:
 
 @app.command()
 def run() -> None:
-    """Run the sidecar until SIGTERM or SIGINT; a second signal cuts the drain short."""
+    """Run the relay until SIGTERM or SIGINT; a second signal cuts the drain short."""
     from relay.app.outbox import run as serve  # noqa: PLC0415 - see the module
 
     raise typer.Exit(serve(settings()))

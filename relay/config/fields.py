@@ -44,7 +44,7 @@ class Fields(BaseSettings):
 
     database_url: Conninfo = setting(SecretStr(""), CONNINFO, "PostgreSQL that holds the queue", shown="libpq's `PG*`")
     listen_url: Conninfo | None = setting(
-        None, CONNINFO, "Connection for LISTEN where it differs, such as past PgBouncer", shown="`RELAY_DATABASE_URL`"
+        None, CONNINFO, "Connection for LISTEN if it differs, for example to bypass PgBouncer", shown="`RELAY_DATABASE_URL`"
     )
     amqp_url: AmqpUrl = setting(
         SecretStr("amqp://guest:guest@localhost/"), AMQP, "RabbitMQ", shown="`AMQP_URL`, else `amqp://guest:guest@localhost/`"
@@ -84,11 +84,11 @@ class Fields(BaseSettings):
     unroutable: UnroutablePolicy = setting(
         _POLICY.retry.unroutable,
         "one of retry, reject, accept, or a list such as retry,audit=accept",
-        "Policy for messages that no queue takes, also by exchange",
+        "Policy for messages that no queue takes, for all exchanges or by exchange",
     )
     on_dead_key: OnDeadKey = word("continue", OnDeadKey, "After a dead message: its ordering key continues, or waits for an operator")
     on_lock_expired: OnLockExpired = word("retry", OnLockExpired, "A message whose lock expired: sent again, or archived `lock_expired`")
-    archive: Archived = word("all", Archived, "What is archived: every message, or only what is not a success")
+    archive: Archived = word("all", Archived, "What is archived: every message, or only messages that are no success")
     direction: Direction = word("outbox", Direction, "What the schema holds: messages to send, or received messages for workers")
     allowed_exchanges: Names | None = setting(
         None, "names or globs between commas, amq.default for the default exchange; leave it out to allow all",
@@ -103,7 +103,9 @@ class Fields(BaseSettings):
     bundle_max_messages: int = whole(1000, 1, 10_000, "Messages of one bundle")
     bundle_max_bytes: int = whole(1 << 20, 1, 128 << 20, "Largest bundle, in bytes of its contents")
     http_host: str = setting("127.0.0.1", "a host name or an address", "Where /metrics, /livez and /readyz listen", min_length=1)
-    http_port: int | None = whole(0, 0, 65_535, "Their port; 0 takes a free one, empty turns them off", " or empty")
+    http_port: int | None = whole(
+        0, 0, 65_535, "Port of /metrics, /livez and /readyz; 0 takes a free one, empty turns them off", " or empty"
+    )
     log_level: LogLevel = word("info", LogLevel, "Lowest level of log lines")
     log_format: LogFormat | None = word(None, LogFormat, "How log lines look", shown="`console` on a terminal, else `json`")
     webhook_url: SecretStr | None = setting(
@@ -111,7 +113,9 @@ class Fields(BaseSettings):
     )
     webhook_secret: WebhookSecret | None = setting(None, WEBHOOK_SECRET, "Signs the webhooks of `relay dead watch`")
     drain_seconds: float = seconds(20, 0, 3600, "How long SIGTERM waits for confirms; at most 0.8 of the lock time")
-    exit_after_idle: float | None = seconds(None, 0, 86_400, "Exit after this many idle seconds with both servers available", " or empty")
+    exit_after_idle: float | None = seconds(
+        None, 0, 86_400, "Exit after this many idle seconds in which both servers are available", " or empty"
+    )
 
     receive_queues: Names | None = setting(
         None, "names of queues between commas", "Queues that `relay receive` takes messages from", shown="none"
@@ -135,13 +139,16 @@ class Fields(BaseSettings):
         SecretStr("{}"), OPTIONS, "Keys and endpoint of the lake's object store, as `deltalake` names them", shown="none"
     )
     pipeline_database_url: Conninfo | None = setting(
-        None, CONNINFO, "PostgreSQL that the pipeline reads, such as a login of the role `etl`", shown="`RELAY_DATABASE_URL`"
+        None, CONNINFO, "PostgreSQL that the pipeline reads, for example with a login of the role `etl`", shown="`RELAY_DATABASE_URL`"
     )
     pipeline_connections: int = whole(8, 1, 1000, "Connections to PostgreSQL that all tasks of a pipeline's job may have open together")
     pipeline_snapshot_seconds: float = seconds(
         30,
         0.1,
         3600,
-        "How long a statement of the pipeline may last, and so delay the queue's clean-up: a verification is split, others end",
+        "Longest time of one pipeline statement, which delays vacuum meanwhile. A longer verification is split; any other statement is "
+        "cancelled",
     )
-    pipeline_replica_url: Conninfo | None = setting(None, CONNINFO, "A standby of it that an export reads rows from", shown="none")
+    pipeline_replica_url: Conninfo | None = setting(
+        None, CONNINFO, "Standby of the pipeline's PostgreSQL from which an export reads rows", shown="none"
+    )

@@ -60,5 +60,5 @@ def problem_of(error: StoreError) -> Problem | None:
         return Problem("row_refused", str(error))
     return Problem(
         "write_unanswered",
-        f"PostgreSQL did not come to an end with it, {SILENCES} times, and takes others: see what the inbox's triggers do with it.",
+        f"PostgreSQL never finished writing it, {SILENCES} times, and takes other messages: see what the inbox's triggers do with it.",
     )

@@ -10,7 +10,7 @@ import hmac
 PREFIX = "whsec_"
 MIN_KEY, MAX_KEY = 24, 64
 """Bytes of a key."""
-SECRET = f"{PREFIX} and {MIN_KEY} to {MAX_KEY} bytes in base64, with a blank between two while they are changed"
+SECRET = f"{PREFIX} and {MIN_KEY} to {MAX_KEY} bytes in base64; two, separated by a space, while the secret is being rotated"
 
 
 def keys(secret: str) -> list[bytes]:

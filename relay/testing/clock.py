@@ -18,7 +18,7 @@ class Clock:
         database: the test's own connection.
         running: ids of relays whose locks are not to expire.
         before: called before time advances.
-        passed: called after it.
+        passed: called after time has advanced.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class Clock:
     def advance(self, by: timedelta) -> None:
         """Advance time: deadlines within `by` are due when this returns.
 
-        That is `available_at` and `expires_at`, the waits of retries, locks that a killed relay left, keys that collect or are known, and
-        ticks of schedules; relays sweep, tick and fold as they do in so much time. It moves what is committed, not what a transaction has
-        still open, nor the archive.
+        Deadlines are `available_at`, `expires_at`, retry waits, locks of killed relays, collecting and dedup times of keys, and ticks.
+        Relays sweep, tick and fold as they would within that time. Only committed rows move; rows of an open transaction and the archive
+        do not.
 
         Raises:
-            TypeError: `by` is no timedelta.
+            TypeError: `by` is not a timedelta.
             ValueError: `by` is negative.
             TestDatabaseError: another connection holds rows of the queue.
         """
@@ -55,7 +55,7 @@ class Clock:
         """Advance time to the next deadline, and return by how much.
 
         Raises:
-            AssertionError: nothing waits for a time.
+            AssertionError: there is no deadline.
             TestDatabaseError: another connection holds rows of the queue.
         """
         __tracebackhide__ = True

@@ -18,14 +18,14 @@ _HINT: Final = "Is it the connection that the application writes on, before its 
 
 
 class Outbox:
-    """The outbox of the application under test; from the fixture `outbox`, or by `with` without pytest.
+    """The outbox of the application under test; use the fixture `outbox`, or without pytest a `with` statement.
 
     Args:
         url: of the test database, for the owner of the schema.
         schema: of the queue's tables (RELAY_SCHEMA).
 
     Raises:
-        TestDatabaseError: at the first use, where the database is somebody's.
+        TestDatabaseError: at the first use, if another program uses the database.
     """
 
     def __init__(self, url: str, *, schema: str = "public") -> None:
@@ -49,7 +49,7 @@ class Outbox:
 
     @property
     def schema(self) -> str:
-        """Of the queue's tables."""
+        """The schema of the queue's tables."""
         return self._database.schema
 
     def enqueued(self, connection: Any) -> Messages:
@@ -68,16 +68,16 @@ class Outbox:
         """The first matching message of the open transaction; see `Messages.assert_has`.
 
         Raises:
-            AssertionError: there is none; says how the closest one differs, and lists all.
+            AssertionError: no message matches; says how the closest one differs, and lists all.
         """
         __tracebackhide__ = True
         return self.enqueued(connection).assert_has(**expected)
 
     def assert_not_enqueued(self, connection: Any, **expected: Unpack[Expected]) -> None:
-        """Assert that the open transaction has enqueued no matching message, or none at all.
+        """Assert that the open transaction has enqueued no matching message; without expectations, no message at all.
 
         Raises:
-            AssertionError: it has; lists all.
+            AssertionError: a message matches; lists all.
         """
         __tracebackhide__ = True
         self.enqueued(connection).assert_lacks(**expected)
@@ -98,7 +98,7 @@ class Outbox:
         return Messages(map(Queued.of, rows), title="Committed and waiting", hint="Has the application committed?")
 
     def archive(self, message: UUID | str) -> ArchivedMessage | None:
-        """The archived message; None while it is not settled."""
+        """The archived message; None if it is not settled yet."""
         found = self._database.rows("read_archived", {"id": str(message)})
         return _archived(found[0]) if found else None
 
@@ -111,7 +111,7 @@ class Outbox:
         self._database.clear()
 
     def relay(self, *, start_seconds: float = START_SECONDS) -> RelayInTest:
-        """The relay with an in-memory broker: `with outbox.relay() as broker:`, or `async with`; `seconds` limits its start."""
+        """The relay with an in-memory broker: `with outbox.relay() as broker:`, or `async with`; `start_seconds` limits its start."""
         return RelayInTest(self._database, waiting=self.waiting, running=self._running, start_seconds=start_seconds)
 
     def _ids(self) -> list[int]:

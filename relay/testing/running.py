@@ -1,4 +1,4 @@
-"""The relay in a test's process: the one that `relay run` runs, without its signals and its HTTP."""
+"""The relay of `relay run` in a test's process, without its signal handlers and its HTTP server."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ class Run:
         self._changed = asyncio.Event()
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._troubles: list[str] = []
-        # A test waits no longer than it wants, so nothing is abandoned.
+        # The test has time limits of its own, so `abandon` does nothing here.
         self._relay = compose(self._settings, self._on_event, lambda _: None)
         self._task: asyncio.Task[None] | None = None
         self._database: psycopg.AsyncConnection[Any] | None = None
         self.relay_id = 0
-        """What `locked_by` holds of it."""
+        """The relay's id, as in the column `locked_by`."""
 
     async def start(self, seconds: float) -> None:
-        """Return when it claims and is connected to the broker, within this many seconds.
+        """Return when the relay claims and is connected to the broker, within this many seconds.
 
         Raises:
-            AssertionError: it does not get that far.
+            AssertionError: it is not ready in time.
         """
         self._database = await psycopg.AsyncConnection.connect(self._settings.conninfo, autocommit=True)
         self._task = asyncio.create_task(self._relay.run(), name=NAME)
@@ -73,7 +73,7 @@ class Run:
         """Drain as on SIGTERM, and end; messages not confirmed in time keep their locks.
 
         Raises:
-            Exception: what the relay ended by, if it ended by itself.
+            Exception: the error that ended the relay, if it ended by itself.
         """
         task = self._task
         if task is not None:
@@ -89,13 +89,13 @@ class Run:
                 await self._end(self._task)
 
     async def forget(self) -> None:
-        """Forget what the last connection to the broker has taught, unless something is in flight on it; connect without a pause."""
+        """Reconnect at once and forget what the last connection taught, unless messages are in flight on it."""
         if self._task is not None and not self._in_flight:
             await self._relay.publisher.aclose()
             await self._relay.publisher.start()
 
     async def look(self) -> None:
-        """Look at everything that may be due, at once."""
+        """Check at once for everything that may be due."""
         if self._task is not None:
             self._look()
 
@@ -103,7 +103,7 @@ class Run:
         """Return when nothing is due and nothing is in flight.
 
         Raises:
-            AssertionError: that is not so after some seconds, or the relay has ended.
+            AssertionError: this takes longer than `seconds`, or the relay has ended.
         """
         left = 0
         try:
@@ -119,7 +119,7 @@ class Run:
                         await asyncio.wait_for(self._changed.wait(), LOOK_SECONDS)
         except TimeoutError:
             raise AssertionError(
-                f"After {seconds:g} seconds {max(left, self._in_flight)} due or in the relay's hands.{self._trouble()}"
+                f"After {seconds:g} seconds messages are still due or in flight: {max(left, self._in_flight)}.{self._trouble()}"
             ) from None
 
     def _look(self) -> None:

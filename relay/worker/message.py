@@ -65,7 +65,7 @@ class Message:
             ValueError: the payload is not JSON; read `body`.
         """
         if self.claim.binary and not declares_json(self.options):
-            raise NoJsonError(f"Message {self.id} has no content type of JSON: read its body.")
+            raise NoJsonError(f"Message {self.id} has no JSON content type: read its body.")
         return json.loads(self.claim.payload)
 
     @cached_property

@@ -24,7 +24,7 @@ def grant(kind: Kind, login: Login) -> None:
 
 
 def revoke(kind: Kind, login: Login) -> None:
-    """Revoke that; the login's own grants stay."""
+    """Remove a login from a role of this outbox; grants to the login itself stay."""
     with console() as opened:
         role = opened.row("dismiss_login", kind=kind, login=login)["role"]
     if role is None:

@@ -48,9 +48,9 @@ def mirror(
     mapping: Mapping,
     *,
     by: Annotated[
-        Literal["trigger", "view"] | None, typer.Option(help="How the switch will lead new rows away; by default as the layout says.")
+        Literal["trigger", "view"] | None, typer.Option(help="How the switch will divert new rows; by default as the layout says.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Only judge rows that are there, and change nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only judge existing rows, and change nothing.")] = False,
     sql: Sql = False,
 ) -> None:
     """Watch a table: the old relay continues to send, and each new row is checked as if outbox-relay sent it."""
@@ -87,9 +87,9 @@ def take(
         bool,
         typer.Option("--leased", help="Also rows that the old relay has claimed, once it has ended; rows that it had sent are sent again."),
     ] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="Also what the old relay has given up.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Also rows that the old relay has given up.")] = False,
 ) -> None:
-    """Take over what waits in the table, each row once, while the old relay runs or after its end."""
+    """Take over the rows that wait in the table, each row once, while the old relay runs or after its end."""
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
     states = ["waiting", *(["leased"] if leased else []), *(["failed"] if failed else [])]
@@ -103,10 +103,11 @@ def finish(
     table: TableName,
     *,
     slot: Annotated[
-        str | None, typer.Option(help="The old relay's replication slot, where it reads the WAL; else all of this database.")
+        str | None,
+        typer.Option(help="The old relay's replication slot, if it reads the WAL; by default all logical slots of this database count."),
     ] = None,
 ) -> None:
-    """Note that the old relay has nothing left and may end; refused while it has."""
+    """Record that the old relay has nothing left and may end; refused while it still has rows."""
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
     with console() as opened:

@@ -38,8 +38,8 @@ def check(
         bool,
         typer.Option(
             "--borders",
-            help="Look for logins and roles that reach another outbox too, and for roles of the outbox that a member has changed; exit 1 "
-            "if there is one. Logins that administer the outbox or the server are listed, and change no exit code.",
+            help="Look for logins and roles that also reach another outbox, and for roles of this outbox that a member has changed. Exit 1 "
+            "if any is found. Logins that administer the outbox or the server are listed, but do not change the exit code.",
         ),
     ] = False,
     as_json: Json = False,
@@ -49,12 +49,12 @@ def check(
             min=0,
             max=86_400,
             metavar="SECONDS",
-            help="Between the two looks at what can be claimed; 0 for one look. By default until every relay has walked the whole queue, "
-            "and 10 more: no message is named that a relay has not looked at yet.",
+            help="Seconds between the two scans of claimable messages; 0 for a single scan. By default 10 seconds after every relay has "
+            "scanned the whole queue, so that no message is named that a relay has not seen yet.",
         ),
     ] = None,
 ) -> None:
-    """List messages that no relay will find (--queue), or roles that reach another outbox (--borders); exit 1 if there is one."""
+    """List messages that no relay will find (--queue), or roles that reach another outbox (--borders); exit 1 if any is found."""
     if queue == borders:
         complain("Say what to check: `relay check --queue` or `relay check --borders`")
         raise typer.Exit(USAGE)

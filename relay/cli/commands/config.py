@@ -26,10 +26,10 @@ def list_settings(*, as_json: Json = False) -> None:
 
 @app.command("set")
 def set_setting(
-    name: Annotated[str, typer.Argument(help="As `relay config list` names it, or as the environment does.")],
+    name: Annotated[str, typer.Argument(help="Name of the setting, as in `relay config list`, or of its environment variable.")],
     value: Annotated[str, typer.Argument(help="The new value; relays follow within seconds.")],
 ) -> None:
-    """Change a setting; a value that makes no sense is refused."""
+    """Change a setting; an invalid value is refused."""
     plain = name.lower().replace("-", "_").removeprefix("relay_")
     with console() as opened:
         previous = opened.row("set_setting", name=plain, value=value)["previous"]

@@ -60,7 +60,7 @@ def add(
 
 @app.command("list")
 def list_contracts(*, as_json: Json = False) -> None:
-    """List every version of every contract, and which of them hold."""
+    """List every version of every contract, and which of them are in force."""
     with console() as opened:
         rows = _with_validity(opened.rows("list_contracts"), opened.rows("read_contracts"))
     if as_json:
@@ -76,7 +76,7 @@ def list_contracts(*, as_json: Json = False) -> None:
 
 @app.command("show")
 def show(exchange: Exchange, pattern: Pattern, *, version: Version = None, as_json: Json = False) -> None:
-    """Show the newest version of a contract, or the one that is named, with its schema."""
+    """Show the newest version of a contract, or the version named, with its schema."""
     with console() as opened:
         found = _versions(opened, exchange, pattern, version)[-1]
     found["schema"] = json.loads(found["schema"])
@@ -96,7 +96,7 @@ def set_mode(
     *,
     version: Version = None,
 ) -> None:
-    """Change what becomes of messages that break a contract: of its newest version, or of the one that is named."""
+    """Change what happens to messages that break a contract, for its newest version or the version named."""
     with console() as opened:
         row = opened.row("set_contract_mode", exchange=exchange, routing_key=pattern, mode=mode.value, version=version)
     same = row["previous"] == mode.value
@@ -126,12 +126,14 @@ def remove(
 def try_out(
     exchange: Exchange,
     pattern: Pattern,
-    source: Annotated[str | None, typer.Argument(metavar="[FILE|MODULE:MODEL]", help=f"{SOURCE_HELP} Else what holds.")] = None,
+    source: Annotated[
+        str | None, typer.Argument(metavar="[FILE|MODULE:MODEL]", help=f"{SOURCE_HELP} By default the contracts in force.")
+    ] = None,
     *,
     since: Annotated[
         str, typer.Option(metavar="TIME", help="Archived from this time on: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d ago.")
     ] = "1d",
-    limit: Annotated[int, typer.Option(min=1, max=100_000_000, help="At most so many, the newest.")] = 100_000,
+    limit: Annotated[int, typer.Option(min=1, max=100_000_000, help="At most this many, the newest.")] = 100_000,
     as_json: Json = False,
 ) -> None:
     """Check archived messages against a schema before it is enforced, and count the failures; exit code 1 if there are any.
@@ -161,11 +163,13 @@ def try_out(
 @app.command("asyncapi")
 def asyncapi(
     *,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it there; else to standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the document to this file; by default to standard output.")
+    ] = None,
     title: Annotated[str, typer.Option(help="The document's title.")] = "Messages",
     api_version: Annotated[str, typer.Option(metavar="TEXT", help="The document's version.")] = "1.0.0",
 ) -> None:
-    """Write an AsyncAPI 3 document of all contracts, and of the exchanges and routing keys that were used lately without one."""
+    """Write an AsyncAPI 3 document of all contracts, and of the exchanges and routing keys that were used lately without a contract."""
     from relay.contracts.asyncapi import document  # noqa: PLC0415 - see relay.cli.main
     from relay.contracts.registry import Contract  # noqa: PLC0415 - see relay.cli.main
 

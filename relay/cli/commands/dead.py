@@ -32,7 +32,7 @@ def list_dead(
     result: Annotated[
         DeadResult | None, typer.Option(metavar="RESULT", help="Only with this result: rejected, failed or lock_expired.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")] = 100,
     as_json: Json = False,
 ) -> None:
     """List unacknowledged dead messages, the newest first."""
@@ -76,9 +76,9 @@ def replay_dead(
     same_id: SameId = False,
     as_json: Json = False,
 ) -> None:
-    """Enqueue archived messages again and acknowledge them; print the new ids. All or none; an id given twice is one message.
+    """Enqueue archived messages again and acknowledge them; print the new ids. All or none; an id given twice counts once.
 
-    Where one was replayed before nothing is replayed, each such message is named, and the exit code is 1; --again sends it once more.
+    If any was replayed before, nothing is replayed, each such message is named, and the exit code is 1; --again replays it once more.
     """
     with console() as opened, opened.transaction():
         opened.rows("lock_replays")
@@ -99,13 +99,14 @@ def watch_dead(
     which: DeadFilter,
     acting: WatchActions,
     content: Content = False,
-    once: Annotated[bool, typer.Option("--once", help="Handle the present messages and exit; 1 if one was not handled.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Handle the present messages and exit, with code 1 if one was not handled.")] = False,
     poll: Annotated[float, typer.Option(min=0.1, max=3600, help="Longest pause between two polls, in seconds.")] = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Handle each unacknowledged dead message, present and future ones, until SIGTERM: a line, a command, a webhook, a replay.
+    """Handle each dead message without an acknowledgement, present or future, by a line, a command, a webhook or a replay, until SIGTERM.
 
-    Each is handled at least once: again after a restart unless it is acknowledged (--ack, or by hand), and after a kill between the two.
+    Each is handled at least once: again after a restart, unless it is acknowledged (--ack, or by hand). A kill between handling and
+    acknowledgement also repeats it.
     Of several watches with the same handlers and filter one is at work; the others stand by. A replay acknowledges by itself.
     """
     from relay.cli.dead_watch.watch_session import watch  # noqa: PLC0415 - what only this command needs

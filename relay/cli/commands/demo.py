@@ -10,7 +10,7 @@ import typer
 
 def demo(
     *,
-    messages: Annotated[int, typer.Option(help="How many good messages, about; 600 at least.")] = 2400,
+    messages: Annotated[int, typer.Option(help="About how many good messages to send, at least 600.")] = 2400,
     ledger: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep the ledger here: what shop, consumer and archive say.")
     ] = None,

@@ -22,7 +22,7 @@ COLUMNS = ["ordering_key", "head_id", "behind", "why"]
 
 
 @app.command("list")
-def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 100, as_json: Json = False) -> None:
+def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")] = 100, as_json: Json = False) -> None:
     """List waiting ordering keys, the reason, and the number of messages behind the first of each."""
     with console() as opened:
         rows = opened.rows("list_blocked_keys", most=limit, paused=True)
@@ -40,7 +40,7 @@ def skip_key(
 ) -> None:
     """Archive a key's first message as discarded, code skipped, and let the next one go. Refused while it is locked.
 
-    A first message that was not tried yet is skipped only where --head names it.
+    A first message that was not tried yet is skipped only if --head names it.
     """
     with console() as opened:
         skipped = opened.row("skip_key", key=key, expected=head or _tried_head(opened, key))["id"]
@@ -49,7 +49,7 @@ def skip_key(
 
 @app.command("park")
 def park_key(key: OrderingKey, *, reason: Reason = "") -> None:
-    """Park a key: its messages stay in the queue until it is resumed. With another --reason it only changes the reason."""
+    """Park a key: its messages stay in the queue until it is resumed. If it is parked already, a new --reason replaces the old."""
     with console() as opened:
         held = opened.row("park_key", key=key, reason=reason)["held"]
     typer.echo(f"key {quoted(key)} {changed(held, 'parked', reason)}")

@@ -40,18 +40,20 @@ class EnqueueOptions:
 
     options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None
     ordering_key: Annotated[
-        str | None, typer.Option(help="Messages with one key go out one after the other; '' is a key like any other.")
+        str | None, typer.Option(help="Messages with the same key are sent one after the other; '' is a key like any other.")
     ] = None
     available_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Not before: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now.")
+        str | None, typer.Option(metavar="TIME", help="Not sent before this time: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now.")
     ] = None
-    expires_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not after; as --available-at.")] = None
-    dedup_key: Annotated[str | None, typer.Option(help="Not enqueued if one with the key was, within --dedup-seconds.")] = None
+    expires_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not sent after this time; written as for --available-at.")] = None
+    dedup_key: Annotated[
+        str | None, typer.Option(help="Not enqueued while the key is known from an earlier message to the same exchange.")
+    ] = None
     dedup_seconds: Annotated[
         int | None, typer.Option(metavar="SECONDS", help="How long the key is known; by default the setting dedup_seconds.")
     ] = None
-    coalesce_key: Annotated[str | None, typer.Option(help="Of the messages with the key only the newest unsent is sent.")] = None
-    bundle_key: Annotated[str | None, typer.Option(help="Messages with the key are sent together, as one JSON list.")] = None
+    coalesce_key: Annotated[str | None, typer.Option(help="Of the unsent messages with the same key, only the newest is sent.")] = None
+    bundle_key: Annotated[str | None, typer.Option(help="Messages with the same key are sent together, as one JSON list.")] = None
 
     def fields(self, now: Callable[[], datetime]) -> dict[str, Any]:
         """The fields of a message that they are; lengths of time from now, which asks the database."""
@@ -67,14 +69,16 @@ class EnqueueOptions:
 def enqueue(
     exchange: Exchange,
     routing_key: Annotated[str, typer.Argument(help="Routing key; for the default exchange the queue's name.")],
-    content: Annotated[str | None, typer.Argument(metavar="[JSON]", help="Content; without it each line of standard input is one.")] = None,
+    content: Annotated[
+        str | None, typer.Argument(metavar="[JSON]", help="Content; if left out, each line of standard input is one message's content.")
+    ] = None,
     *,
     terms: EnqueueOptions,
-    ids: Annotated[bool, typer.Option("--ids", help="Print the id of each line's message, not their number.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Print the id of each line's message, not the number of messages.")] = False,
 ) -> None:
-    """Enqueue one message and print its id, or one message for each line of standard input, all or none.
+    """Enqueue one message and print its id; or enqueue one message for each line of standard input, all or none.
 
-    What a dedup key knows already is left out, which is no error: the id is that of the first message.
+    A message whose dedup key is known already is left out without an error; the id of the first message is printed.
     """
     if content is None and sys.stdin.isatty():
         raise typer.BadParameter("Give the content as JSON, or lines of JSON on standard input.")
@@ -87,9 +91,10 @@ def enqueue(
 
 
 def cancel(messages: MessageIds) -> None:
-    """Cancel messages that no relay has claimed: archived as discarded, code cancelled. Each separately; the others are listed.
+    """Cancel messages that no relay has claimed: they are archived as discarded, code cancelled.
 
-    Exit 1 if one was claimed or settled already, else 3 if one is not there.
+    Each id is cancelled by itself; those that cannot be cancelled are listed. Exit 1 if one was claimed or settled already, else 3 if one
+    does not exist.
     """
     wrong = set()
     with console() as opened:
@@ -103,7 +108,7 @@ def cancel(messages: MessageIds) -> None:
 
 
 def pause(exchange: Exchange, *, reason: Reason = "") -> None:
-    """Pause an exchange: its messages stay in the queue until it is resumed. With another --reason it only changes the reason."""
+    """Pause an exchange: its messages stay in the queue until it is resumed. If it is paused already, a new --reason replaces the old."""
     with console() as opened:
         held = opened.row("pause_exchange", exchange=exchange, reason=reason)["held"]
     typer.echo(f"exchange {quoted(exchange)} {changed(held, 'paused', reason)}{FOLLOW if held else ''}")
@@ -132,7 +137,7 @@ def limit(
     *,
     reason: Reason = "",
 ) -> None:
-    """Send at most this many messages a second of an exchange; others are not slowed down. Run it again to change the limit."""
+    """Send at most this many messages a second of an exchange; other exchanges are not slowed down. Run it again to change the limit."""
     with console() as opened:
         found = opened.row("limit_exchange", exchange=exchange, per_second=per_second, reason=reason)
     state, before = f"limited to {rate(per_second)}", found["before"]

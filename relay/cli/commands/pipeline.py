@@ -22,35 +22,47 @@ if TYPE_CHECKING:
 
 app = new_group(help="Copy the archive into a lake, count, report, verify, replay and reconcile; needs the extra named pipeline.")
 
-BatchRows = Annotated[int | None, typer.Option(min=1, metavar="ROWS", help="About so many rows in one commit.")]
+BatchRows = Annotated[int | None, typer.Option(min=1, metavar="ROWS", help="About this many rows in one commit.")]
 Adopt = Annotated[
     bool,
     typer.Option(
         "--adopt",
-        help="Let the lake follow this server, as after a failover or a restore: what is there already is left out.",
+        help="Let the lake follow this server, for example after a failover or a restore; rows that the lake already has are left out.",
     ),
 ]
 NewLake = Annotated[
-    bool, typer.Option("--new-lake", help="Begin another lake than until now: nothing counts as verified until it was compared with it.")
+    bool, typer.Option("--new-lake", help="Begin a new lake: no day counts as verified until it has been compared with the new lake.")
 ]
-Register = Annotated[bool, typer.Option("--register", help="From now on the core drops only days that were verified.")]
+Register = Annotated[bool, typer.Option("--register", help="From now on retention drops only days whose export was verified.")]
 AddAgain = Annotated[
     list[datetime] | None,
     typer.Option(
         "--again",
         formats=["%Y-%m-%d"],
         metavar="DAY",
-        help="Only add what the lake lacks of this day, such as rows that were restored by hand, and say what differs; exit 5 if any does.",
+        help="Only add rows of this day that the lake lacks, such as rows restored by hand, and report other differences; exit 5 if there "
+        "are any.",
     ),
 ]
 Target = Annotated[
-    int | None, typer.Option(min=1, metavar="MS", help="A message should be confirmed so many milliseconds after it was due.")
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="MS",
+        help="Target latency: a message should be confirmed within this many milliseconds after it was due. Default: 1000.",
+    ),
 ]
 TopKeys = Annotated[
-    int | None, typer.Option(min=1, metavar="KEYS", help="Routing keys to name by exchange and day; the others count as *other*.")
+    int | None,
+    typer.Option(min=1, metavar="KEYS", help="How many routing keys to name for each exchange and day; the others count as *other*."),
 ]
 TopExchanges = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Exchanges with most messages to name by day (200); the others count as *other*.")
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="How many exchanges to name for each day, those with the most messages; the others count as *other*. Default: 200.",
+    ),
 ]
 
 
@@ -89,7 +101,7 @@ def metrics(
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Count what the lake has in windows, hours and days, for the lake and for PostgreSQL."""
+    """Count the lake's messages by window, hour and day, and write the numbers to the lake and to PostgreSQL."""
     with workplace() as place, spark("metrics", master) as session:
         place.lake.opened("archive")  # a wrong URL of the lake is no success without messages
         days = [day.date() for day in again or ()]
@@ -100,11 +112,11 @@ def metrics(
 @app.command()
 def verify(
     *,
-    again: Annotated[bool, typer.Option("--again", help="Also what was verified before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also days that were verified before.")] = False,
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Compare each closed day with the lake, row by row where it differs; exit 5 if one does."""
+    """Compare each closed day with the lake, row by row if it differs; exit 5 if any day differs."""
     with workplace() as place, spark("verify", master) as session:
         result = _verify(place, session, again=again)
     finish(result, as_json=as_json, words=_verified)
@@ -113,11 +125,11 @@ def verify(
 @app.command()
 def compact(
     *,
-    vacuum_hours: Annotated[int, typer.Option(min=168, help="Files that left the table so long ago are removed.")] = 168,
+    vacuum_hours: Annotated[int, typer.Option(min=168, help="Remove files that left the table at least this many hours ago.")] = 168,
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Make few files of many in days that are over, and remove what no reader needs any more."""
+    """Merge the many files of past days into few, and remove files that no reader needs any more."""
     with workplace() as place, spark("compact", master) as session:
         from relay.pipeline.compact import job  # noqa: PLC0415 - see relay.cli.main
 
@@ -132,7 +144,7 @@ def report(
     span: Span,
     as_json: Json = False,
 ) -> None:
-    """Write one HTML page about the history: totals, latencies, errors, what waits for an answer."""
+    """Write one HTML page about the history: totals, latencies, errors, unacknowledged dead messages."""
     with workplace() as place:
         from relay.pipeline.report import job  # noqa: PLC0415 - see relay.cli.main
 
@@ -152,7 +164,7 @@ def run(
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Run export, metrics and verify, for a scheduler. Verify runs although another failed, metrics only after an export."""
+    """Run export, metrics and verify, for a scheduler. Verify runs even if another step failed; metrics runs only after an export."""
     with workplace() as place, spark("run", master) as session:
         done, failed = run_steps(
             {
@@ -172,11 +184,11 @@ def run(
 @app.command()
 def demo(
     *,
-    messages: Annotated[int, typer.Option(min=600, help="About so many messages are moved.")] = 3000,
+    messages: Annotated[int, typer.Option(min=600, help="About how many messages are moved.")] = 3000,
     folder: Annotated[Path | None, typer.Option(help="Keep ledger, lake and report in this folder.")] = None,
     check: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Play nothing, only check what --folder has kept.")] = None,
 ) -> None:
-    """All of it end to end on private servers, over simulated days, with a summary that adds up."""
+    """Play the whole pipeline end to end on private servers, over simulated days, with a summary that adds up."""
     from relay.demo.history import run as story  # noqa: PLC0415 - see relay.cli.main
 
     raise typer.Exit(story.check(check) if check else story.main(messages=messages, folder=folder))

@@ -57,14 +57,22 @@ class ReconcileComparison:
     ] = None
     queues: Annotated[
         list[str] | None,
-        typer.Option("--queue", metavar="EXCHANGE=QUEUE,…", help="Queues that must get its messages, or * for those seen with the key."),
+        typer.Option(
+            "--queue",
+            metavar="EXCHANGE=QUEUE,…",
+            help="Queues that must each get the exchange's messages; * means the queues seen with the same routing key.",
+        ),
     ] = None
-    grace: Annotated[int, typer.Option(min=0, metavar="SECONDS", help="A message may still come so long after it was archived.")] = 3600
-    late: Annotated[int, typer.Option(min=0, metavar="SECONDS", help="Received so long after its confirm, a message is late.")] = 300
-    most_lost: Annotated[int, typer.Option(min=0, help="More lost messages than these end with exit code 5.")] = 0
-    most_duplicated: Annotated[int, typer.Option(min=0, help="More duplicated deliveries than these end with exit code 5.")] = 0
+    grace: Annotated[
+        int, typer.Option(min=0, metavar="SECONDS", help="How long after its confirm a message without a receipt is pending, not lost.")
+    ] = 3600
+    late: Annotated[
+        int, typer.Option(min=0, metavar="SECONDS", help="A message received more than this many seconds after its confirm is late.")
+    ] = 300
+    most_lost: Annotated[int, typer.Option(min=0, help="Exit with code 5 if more messages than this are lost.")] = 0
+    most_duplicated: Annotated[int, typer.Option(min=0, help="Exit with code 5 if more deliveries than this are duplicated.")] = 0
     no_receipts: Annotated[
-        bool, typer.Option("--allow-no-receipts", help="Compare even if there is no receipt at all, so that everything is lost.")
+        bool, typer.Option("--allow-no-receipts", help="Compare even if there is no receipt at all; every message then counts as lost.")
     ] = False
 
     def question(self, place: Workplace) -> Question:
@@ -90,12 +98,15 @@ def replay(
     *,
     wanted: LakeFilter,
     job: Annotated[
-        str | None, typer.Option(help="Name of the job; a job enqueues each message once, however often it runs. By default the filter.")
+        str | None,
+        typer.Option(
+            help="Name of the job; a job enqueues each message once, however often it runs. By default the name is derived from the filter."
+        ),
     ] = None,
     sending: Sending,
     as_json: Json = False,
 ) -> None:
-    """Enqueue messages of the lake again, also those that PostgreSQL has dropped."""
+    """Enqueue messages of the lake again, also messages that PostgreSQL has dropped."""
     if job is None and not sending.dry_run and wanted.has_length:
         # The filter is the job, and this one is another whenever it is run: a second run would send everything twice.
         raise typer.BadParameter(

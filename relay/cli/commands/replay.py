@@ -67,17 +67,18 @@ class Done:
 def replay(
     *,
     wanted: Filter,
-    again: Annotated[bool, typer.Option("--again", help="Also what was replayed before, and replays.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also messages that were replayed before, and replays.")] = False,
     job: Annotated[str | None, typer.Option(metavar="NAME", help="Keep a ledger of this name: the job enqueues each message once.")] = None,
     sending: Sending,
     as_json: Json = False,
 ) -> None:
     """Enqueue archived messages again, by time, exchange, key and result; successes too.
 
-    Each page is a transaction of its own. A replay that was interrupted continues when it is run again: what was replayed is left out, and
-    so are replays that went out, unless --result or --code selects them and not what they replay. One that died is like any other message.
-    With --again that takes a --job: what is in its ledger, which a replay from the lake shares, is left out in any case.
-    A message that the queue refuses today is named, the others go, and the exit code is 1; the next run tries it again.
+    Each page is a transaction of its own. An interrupted replay continues when it is run again: messages that were replayed are left out.
+    Sent replays are left out too, unless --result or --code matches them and none of their originals. A dead replay is like any other
+    message. With --again, only a --job can be continued: messages in its ledger are always left out. A replay from the lake under the same
+    name shares the ledger. A message that the queue refuses is named, the others are enqueued, and the exit code is 1; the next run tries
+    it again.
     """
     if not (wanted.since or wanted.exchange is not None or wanted.routing_key is not None or wanted.result or wanted.code):
         raise typer.BadParameter("Say what to replay: at least one of --from, --exchange, --routing-key, --result, --code.")

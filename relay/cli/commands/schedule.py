@@ -11,7 +11,7 @@ from relay.cli.common.arguments import Exchange, Json
 from relay.cli.common.output import named, quoted, show_json, show_table, words
 from relay.cli.common.support import console, length_of, new_group, not_found, publish_options
 
-app = new_group(help="Messages that come at times: living relays insert them, or pg_cron.")
+app = new_group(help="Messages at scheduled times: living relays insert them, or pg_cron.")
 
 Name = Annotated[str, typer.Argument(help="Name of the schedule, at most 63 printable characters.")]
 COLUMNS = ["name", "spec", "time_zone", "to", "missed", "last", "next", "why"]
@@ -21,15 +21,16 @@ COLUMNS = ["name", "spec", "time_zone", "to", "missed", "last", "next", "why"]
 class ScheduleOptions:
     """When a schedule runs and how its messages go out; each field is an option (see relay.cli.common.help)."""
 
-    zone: Annotated[str, typer.Option(help="Time zone of the cron line, as Europe/Berlin; EVERY needs none.")] = "UTC"
+    zone: Annotated[str, typer.Option(help="Time zone of the cron line, such as Europe/Berlin; EVERY needs none.")] = "UTC"
     missed: Annotated[
         Literal["skip", "once", "all"],
         typer.Option(help="For missed ticks: send nothing, one message, or one message for each."),
     ] = "once"
     options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None
-    ordering_key: Annotated[str | None, typer.Option(help="Ordering key of its messages.")] = None
+    ordering_key: Annotated[str | None, typer.Option(help="Ordering key of the messages.")] = None
     expires_after: Annotated[
-        str | None, typer.Option(metavar="LENGTH", help="Its messages are not sent later than this after their insert: 90s, 15m, 2h, 7d.")
+        str | None,
+        typer.Option(metavar="LENGTH", help="Messages are not sent later than this after their insert: 90s, 15m, 2h, 7d."),
     ] = None
     paused: Annotated[bool, typer.Option("--paused", help="Send nothing until it is resumed.")] = False
     replace: Annotated[bool, typer.Option("--replace", help="Change the schedule if there is one of that name.")] = False
@@ -52,7 +53,7 @@ def add_schedule(
     *,
     terms: ScheduleOptions,
 ) -> None:
-    """Have a message inserted at times. What can never be sent is refused now, not at its first tick."""
+    """Insert a message at scheduled times. A message that can never be sent is refused now, not at the first tick."""
     values = {"name": name, "spec": spec, **_message(exchange, routing_key, content, terms), **terms.fields()}
     with console() as opened:
         first = opened.row("add_schedule", **values)
@@ -72,7 +73,7 @@ def list_schedules(*, as_json: Json = False) -> None:
 
 @app.command("remove")
 def remove_schedule(name: Name) -> None:
-    """Remove a schedule. Messages that it has inserted go out all the same."""
+    """Remove a schedule. Messages that it has inserted are still sent."""
     with console() as opened:
         removed = opened.row("remove_schedule", name=name)["removed"]
     if not removed:
@@ -98,7 +99,7 @@ def resume_schedule(name: Name) -> None:
 
 @app.command("run-now")
 def run_schedule(name: Name) -> None:
-    """Insert a schedule's message now, also of a paused one, and print its id. Its next tick stays."""
+    """Insert a schedule's message now, even if the schedule is paused, and print the message's id. The next tick does not change."""
     with console() as opened:
         typer.echo(str(opened.row("run_schedule", name=name)["id"]))
 

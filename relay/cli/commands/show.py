@@ -23,7 +23,7 @@ FOLDED = 1000
 def show(message: ShownMessage, *, as_json: Json = False) -> None:
     """Show one message's history in keys, queue and archive: state, attempts, reason for waiting, replays, bundled and replaced messages.
 
-    Where several messages have the id, all are shown, each with its place; ID@XID/SEQ shows the one at a place.
+    If several messages have the id, all are shown, each with its place; ID@XID/SEQ shows only the one at that place.
     """
     asked = message._asdict()
     with console() as opened:

@@ -43,8 +43,10 @@ Status = dict[str, Any]
 def status(
     *,
     as_json: Json = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again until Ctrl-C; with --json one line each.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Also relays that fell silent more than 5 minutes and the lock time ago.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show updates until Ctrl-C; with --json each update is one line.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Also relays whose last heartbeat is older than the lock time plus 5 minutes.")
+    ] = False,
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two updates of --watch.")] = 2.0,
 ) -> None:
     """Show the queue, the throughput, the relays, and problems that need an operator."""

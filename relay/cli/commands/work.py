@@ -15,11 +15,13 @@ def work(
     *,
     transaction: Annotated[
         bool,
-        typer.Option("--transaction", help="Hand over a connection too, and commit what the handler writes with the message's settle."),
+        typer.Option("--transaction", help="Hand over a connection too; what the handler writes on it commits with the message's settle."),
     ] = False,
     ids: Annotated[
         list[UUID] | None,
-        typer.Option("--id", metavar="ID", help="Handle this message and leave; may be given several times. Exit code 1 if one was not."),
+        typer.Option(
+            "--id", metavar="ID", help="Handle this message and exit; may be given several times. Exit code 1 if one was not handled."
+        ),
     ] = None,
 ) -> None:
     """Hand the messages of an inbox to a handler, until SIGTERM or SIGINT; a second signal waits for no handler."""

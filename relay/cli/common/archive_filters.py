@@ -59,7 +59,7 @@ class Sending:
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None
     rate: Annotated[float | None, typer.Option(min=0.01, help="At most this many a second.")] = None
     same_id: SameId = False
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the messages; enqueue nothing.")] = False
 
 
 def between(

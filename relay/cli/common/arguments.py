@@ -47,12 +47,14 @@ class Archived(NamedTuple):
 MessageIds = Annotated[list[UUID], typer.Argument(metavar="ID...", help="Ids of messages.")]
 ArchivedMessages = Annotated[
     list[Archived],
-    typer.Argument(metavar="ID...", parser=Archived.of, help="Ids of messages, with @XID/SEQ where several were archived with one."),
+    typer.Argument(
+        metavar="ID...", parser=Archived.of, help="Ids of messages; add @XID/SEQ if several messages were archived under one id."
+    ),
 ]
 ShownMessage = Annotated[
     Archived,
-    typer.Argument(metavar="ID", parser=Archived.of, help="Id of the message, with @XID/SEQ for one of several that have it."),
+    typer.Argument(metavar="ID", parser=Archived.of, help="Id of the message; add @XID/SEQ if several messages have it."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
 Reason = Annotated[str, typer.Option(help="Why; kept with your login and shown to everybody who asks.")]
-SameId = Annotated[bool, typer.Option("--same-id", help="Keep the id, for consumers that drop what they had.")]
+SameId = Annotated[bool, typer.Option("--same-id", help="Keep the id, for consumers that must ignore messages they have already received.")]

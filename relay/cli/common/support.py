@@ -46,7 +46,7 @@ def settings() -> Settings:
     Raises:
         SettingsError: some are wrong; all are listed.
     """
-    from relay.config.settings import load  # noqa: PLC0415 - half of the start-up time of a command that needs none
+    from relay.config.settings import load  # noqa: PLC0415 - takes half of the start-up time, and some commands need no settings
 
     return load(os.environ)
 
@@ -63,9 +63,9 @@ def console() -> Iterator[OperatorSession]:
 
 @contextlib.contextmanager
 def session() -> Iterator[OperatorSession]:
-    """A connection that is one session of the database's, past a pooler where the settings name the way.
+    """A connection with its own PostgreSQL session: it bypasses the pooler if the settings have a URL for that.
 
-    It waits a second for a lock, unless a pooler may hand it on to an application.
+    Statements wait at most one second for a lock. Behind a pooler no timeout is set, because the pooler could pass it on to an application.
     """
     from relay.postgres.operator_session import OperatorSession  # noqa: PLC0415 - as in settings
 
@@ -82,7 +82,7 @@ def moment(now: Callable[[], datetime], text: str | None, option: str, *, ahead:
     A length is counted from `now`, which asks the database: back, or forward if `ahead`. A day has 24 hours.
 
     Raises:
-        typer.BadParameter: it is neither, or before the year 1 or after 9999, as UTC has it.
+        typer.BadParameter: the text is neither, or the time in UTC is outside the years 1 to 9999.
     """
     if text is None:
         return None
@@ -99,7 +99,7 @@ def length_of(text: str | None, option: str) -> timedelta | None:
     """A length of time from an option, such as 90s, 15m, 2h, 7d.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: the text is not a length.
     """
     if text is not None and _length(text) is None:
         raise typer.BadParameter(f"{option} must be a length such as 90s, 15m, 2h, 7d.")
@@ -123,7 +123,7 @@ def _written(text: str, option: str) -> datetime:
 
 
 def publish_options(text: str | None) -> Any:
-    """Options that can be sent, judged as they were written: as a float, 1e400 is no JSON any more."""
+    """Publish options that can be sent, checked as text: 1e400 parsed as a float would no longer be valid JSON."""
     if text is None:
         return {}
     from relay.client.message import HEADERS_LIMIT  # noqa: PLC0415 - heavy for --help
@@ -131,7 +131,7 @@ def publish_options(text: str | None) -> Any:
     from relay.codec.options import plan  # noqa: PLC0415 - as above
 
     try:
-        # A value that is nested too deep has its own sentence.
+        # plan() below reports a value that nests too deep with its own message.
         with contextlib.suppress(RecursionError):
             parse(text)
     except OptionsError:
@@ -145,7 +145,7 @@ def publish_options(text: str | None) -> Any:
 
 
 def changed(held: bool, state: str, reason: str) -> str:  # noqa: FBT001 - what the database answered
-    """The result of a pause or limit: repeating it changes at most the reason."""
+    """The result of a pause or limit, in words; repeating the command changes at most the reason."""
     if held:
         return f"is {state}"
     return f"was {state} already; the reason is now {reason!r}" if reason else f"was {state} already; nothing is changed"
@@ -185,13 +185,13 @@ def _guarded(command: Callable[[], Any]) -> int:
     except RelayError as error:
         complain(str(error))
         return error.exit_code
-    except Exception as error:  # noqa: BLE001 - the last line of defence: people get a sentence
+    except Exception as error:  # noqa: BLE001 - the last line of defence: operators get a sentence
         return _explain(error)
     return code if isinstance(code, int) else 0
 
 
 def _explain(error: Exception) -> int:
-    """A usage error in its own words, anything else by its type: its text may hold a payload."""
+    """Print a usage error in its own words, any other error by its type alone: its text may hold a payload."""
     if hasattr(error, "format_message"):
         complain(wrong_usage(error))
         return int(getattr(error, "exit_code", USAGE))

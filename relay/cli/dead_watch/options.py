@@ -57,26 +57,31 @@ class DeadFilter:
 class WatchActions:
     """What is done with each, and for how long."""
 
-    log: Annotated[bool, typer.Option("--log", help="Print a line for each message, next to other handlers; alone it is the default.")] = (
-        False
-    )
+    log: Annotated[
+        bool,
+        typer.Option("--log", help="Print a line for each message, in addition to other handlers; without any, this is the default."),
+    ] = False
     command: Annotated[
         str | None,
-        typer.Option(help="Run it for each, the message as JSON on its standard input; exit 0 means handled, else it is tried again."),
+        typer.Option(
+            help="Run this command for each message, which it gets as JSON on standard input. Exit code 0 means handled; after any other "
+            "the message is tried again."
+        ),
     ] = None
     env: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A further variable for the command; by default it gets few, and no secret.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further environment variable for the command; by default it gets few, and no secret."),
     ] = None
     webhook: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="POST each to there as JSON, signed by RELAY_WEBHOOK_SECRET; a 2xx means handled. Every user of this machine can read "
-            "the option: keep a secret URL in --webhook-file or RELAY_WEBHOOK_URL.",
+            help="POST each message to this URL as JSON, signed by RELAY_WEBHOOK_SECRET; a 2xx means handled. Every user of this machine "
+            "can read the option: keep a secret URL in --webhook-file or RELAY_WEBHOOK_URL.",
         ),
     ] = None
     webhook_file: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="The same with the URL that this file holds; it is read at the start.")
+        Path | None, typer.Option(metavar="PATH", help="Like --webhook, with the URL in this file, which is read at the start.")
     ] = None
     unsigned: Annotated[bool, typer.Option("--unsigned", help="Send webhooks without a signature.")] = False
     allow_private: Annotated[bool, typer.Option("--allow-private", help="Let the webhook go to this machine and to private networks.")] = (
@@ -89,11 +94,11 @@ class WatchActions:
             help="Replay messages of a rule, such as code=unroutable,exchange=orders,after=5m,at-most=3; repeat it for several rules.",
         ),
     ] = None
-    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge what all handlers have handled.")] = False
+    ack: Annotated[bool, typer.Option("--ack", help="Acknowledge each message that all handlers have handled.")] = False
     tries: Annotated[int, typer.Option(min=1, max=1000, help="Tries of a message before it is given up.")] = 10
-    timeout: Annotated[float, typer.Option(min=0.1, max=86_400, help="Seconds after which a command is killed and a webhook is left.")] = (
-        30.0
-    )
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=86_400, help="Seconds after which a command is killed or a webhook request is abandoned.")
+    ] = 30.0
 
 
 def plan(which: DeadFilter, acting: WatchActions, *, look: Look | None, as_json: bool) -> WatchPlan:

@@ -17,16 +17,16 @@ TURN = "its turn; if it stays, `relay check --queue` says why"
 
 @dataclass(frozen=True, kw_only=True)
 class WaitContext:
-    """Facts that decide about a message, apart from its own row."""
+    """Facts that decide what a message waits for, apart from its own row."""
 
     paused: Mapping[str, Row]
     """By exchange, as `list_paused.sql` gives them."""
     limited: Mapping[str, Row]
     """By exchange, as `list_limited.sql` gives them."""
     parked: Row | None
-    """Its key, as `read_key_hold.sql` gives it."""
+    """The hold on the message's ordering key, if it is parked, as `read_key_hold.sql` gives it."""
     head: QueueRow | None
-    """The first message of its key, where that is another one."""
+    """The first message of the message's key, if that is another message."""
     workers: Workers
 
 
@@ -44,19 +44,20 @@ def waits_for(row: QueueRow, around: WaitContext) -> str:
 
 
 def paused(row: Row) -> str:
-    """An exchange that is held."""
-    return f"exchange {quoted(row['exchange'])} is paused {_since_by(row, 'paused')}; {typed('resume', row['exchange'])}"
+    """Describes a paused exchange."""
+    return f"exchange {quoted(row['exchange'])} has been paused {_since_by(row, 'paused')}; {typed('resume', row['exchange'])}"
 
 
 def limited(row: Row, *, behind: bool) -> str:
-    """An exchange that goes at a rate; behind: some of its messages wait for that."""
+    """Describes a limited exchange; `behind` means that some of its messages wait for the limit."""
     waits = ", and messages wait for it" if behind else ""
     name = row["exchange"]
-    return f"exchange {quoted(name)} is limited to {rate(row['per_second'])} {_since_by(row, 'limited')}{waits}; {typed('unlimit', name)}"
+    held = f"has been limited to {rate(row['per_second'])} {_since_by(row, 'limited')}"
+    return f"exchange {quoted(name)} {held}{waits}; {typed('unlimit', name)}"
 
 
 def _parked(row: Row) -> str:
-    return f"key {quoted(row['ordering_key'])} is parked {_since_by(row, 'held')}; {typed('key resume', row['ordering_key'])}"
+    return f"key {quoted(row['ordering_key'])} has been parked {_since_by(row, 'held')}; {typed('key resume', row['ordering_key'])}"
 
 
 def _since_by(row: Row, done: str) -> str:
@@ -66,7 +67,7 @@ def _since_by(row: Row, done: str) -> str:
 
 
 def _holds(row: QueueRow, around: WaitContext) -> Iterator[str]:
-    """What an operator has stopped, or the message in front."""
+    """What holds a message: a pause, a parked key, or the message in front of it."""
     if row.exchange in around.paused:
         yield paused(around.paused[row.exchange])
     if around.parked:
@@ -86,7 +87,7 @@ def _state(row: QueueRow) -> str:
 
 
 def _lock(row: QueueRow, ends_at: float, workers: Workers) -> str:
-    """A lock of a relay, or one set by hand."""
+    """What a locked message waits for: a relay, or the end of a lock set by hand."""
     if row.session is not None:
         return _session(row.session)
     if row.over:
@@ -98,7 +99,7 @@ def _lock(row: QueueRow, ends_at: float, workers: Workers) -> str:
 
 
 def _claim(row: QueueRow, around: WaitContext) -> str:
-    """Nothing but a claim is missing."""
+    """Why a message that could be claimed has not been claimed yet."""
     workers, silent = around.workers, around.workers.said("silent")
     if row.session is not None:
         return _session(row.session)

@@ -1,1 +1,1 @@
-"""What else the relay does for an application, a scene for each: contracts, schedules, keys, traces, an inbox, requests, dead answered."""
+"""Further services for an application, one scene each: contracts, schedules, keys, traces, an inbox, requests, answers to dead messages."""

@@ -1,4 +1,4 @@
-"""A message contract: a pydantic model says what an order is, and what is none is dead with the reason."""
+"""A message contract: a pydantic model defines an order, and a message that breaks it is dead, with the reason."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def prepare(stage: Stage) -> None:
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Insert an order, and one that is none, as an application in any language might."""
+    """Insert a valid order and an invalid one, as an application in any language might."""
     contents = ({"customer": "ann", "total": 9.5}, {"customer": "bob", "total": -1})
     rows = [("scene_insert", {"exchange": EXCHANGE, "routing_key": _KEY, "content": Jsonb(content)}) for content in contents]
     ids = [str(row[0]) for row in await stage.commit(*rows) if row]
@@ -38,6 +38,6 @@ async def play(stage: Stage) -> list[Check]:
     stage.say(f"contract: {bad.detail}")
     kept_back = (bad.result, bad.code) == ("rejected", "contract_violated")
     return [
-        Check(f"contract: what keeps it is {good.result}, and delivered", len(stage.audience.of(_KEY)), 1),
-        Check(f"contract: what breaks it is {bad.result}, {bad.code}", int(kept_back), 1),
+        Check(f"contract: a message that meets it is {good.result}, and delivered", len(stage.audience.of(_KEY)), 1),
+        Check(f"contract: a message that breaks it is {bad.result}, {bad.code}", int(kept_back), 1),
     ]

@@ -48,10 +48,10 @@ class Question:
         until: messages archived before this time; now if left out. For files give one up to which they are complete.
         files: a file or folder with the receipts; by default they are those of `queue_message_receipt`.
         queues: see above.
-        grace: so long after it was archived a message may still come.
-        late: received so long after its confirm, a message is late.
-        most_lost: more lost messages than these are an exit code.
-        most_duplicated: as `most_lost`.
+        grace: for this long after its confirm a message without a receipt is pending, not lost.
+        late: a message received more than this after its confirm is late.
+        most_lost: if more messages than this are lost, the exit code is 5.
+        most_duplicated: likewise for duplicated deliveries.
         may_lack_receipts: compare even if there is not one receipt, which is refused otherwise: it is a wrong place almost always.
     """
 

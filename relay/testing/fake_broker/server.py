@@ -16,7 +16,7 @@ GREETING: Final = b"AMQP\x00\x00\x09\x01"
 FRAME_MAX: Final = 131_072
 CHANNEL_MAX: Final = 2047
 HEARTBEAT: Final = 60
-ALARM: Final = "low on memory, as the test has it"
+ALARM: Final = "low on memory, because the test says so"
 _HEAD: Final = struct.Struct(">BHI").unpack_from
 _FRAMING: Final = 8
 _CONTENT: Final = (2, 3)
@@ -52,7 +52,7 @@ class BrokerPort:
             connection.abort()
 
     def block(self, *, blocked: bool) -> None:
-        """Raise or end a resource alarm: publishing clients are notified, and not read meanwhile."""
+        """Raise or end a resource alarm: publishing clients are notified, and their frames are not read until it ends."""
         self.blocked = blocked
         if not blocked:
             for connection in list(self.connections):
@@ -97,7 +97,7 @@ class ServedConnection(asyncio.Protocol):
             self._beat.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Read complete frames, but no publish under an alarm."""
+        """Read complete frames, except that content frames wait while an alarm holds."""
         self._buffer += data
         if not self._greeted:
             if len(self._buffer) < len(GREETING):

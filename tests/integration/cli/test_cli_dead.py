@@ -178,7 +178,7 @@ def test_an_exchange_is_shown_as_a_shell_takes_it(cli: Cli, seeded: Seeded) -> N
     cli("pause", "a\x1bb")
 
     assert any(
-        line.startswith("exchange $'a\\x1bb' is paused since") and line.rstrip().endswith("`relay resume $'a\\x1bb'`")
+        line.startswith("exchange $'a\\x1bb' has been paused since") and line.rstrip().endswith("`relay resume $'a\\x1bb'`")
         for line in cli("status").splitlines()
     )
     assert [("a\x1bb",)] == seeded.run("SELECT exchange FROM queue_message_pause")

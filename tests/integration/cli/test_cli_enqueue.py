@@ -192,7 +192,7 @@ def test_an_exchange_is_paused_and_resumed(cli: Cli, seeded: Seeded) -> None:
     assert [("orders", "consumer is broken")] == seeded.run(reason)
     assert "exchange 'orders' was paused already; the reason is now 'upgrade'\n" == cli("pause", "orders", "--reason", "upgrade")
     assert [("orders", "upgrade")] == seeded.run(reason)
-    assert "exchange 'orders' is paused since" in cli("status")
+    assert "exchange 'orders' has been paused since" in cli("status")
 
     assert "exchange 'orders' is resumed\n" == cli("resume", "orders")
     assert "is not paused" in cli.refused("resume", "orders", code=3)

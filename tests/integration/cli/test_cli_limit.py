@@ -69,14 +69,14 @@ def test_status_names_limits_and_who_is_behind(cli: Cli, seeded: Seeded) -> None
         "SELECT session_user::text, to_char(min(limited_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SSZ') FROM queue_message_limit"
     )
     assert (
-        f"exchange 'audit' is limited to 0.5 messages a second since {since} by {user} (as ann): slow consumer, and messages wait for it; "
-        "`relay unlimit audit`"
+        f"exchange 'audit' has been limited to 0.5 messages a second since {since} by {user} (as ann): slow consumer, "
+        "and messages wait for it; `relay unlimit audit`"
     ) in lines
     assert (
-        f"""exchange 'it'"'"'s' is limited to 10 messages a second since {since} by {user}, no reason given; `relay unlimit 'it'"'"'s'`"""
-        in lines
+        f"""exchange 'it'"'"'s' has been limited to 10 messages a second since {since} by {user}, no reason given; """
+        """`relay unlimit 'it'"'"'s'`""" in lines
     )
-    assert any(line.startswith("exchange 'audit' is paused since") for line in lines)
+    assert any(line.startswith("exchange 'audit' has been paused since") for line in lines)
     assert [("audit", 0.5), ("it's", 10.0)] == [(row["exchange"], row["per_second"]) for row in cli.json("status")["limited"]]
 
 

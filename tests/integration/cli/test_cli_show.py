@@ -48,7 +48,7 @@ def test_a_message_of_a_paused_exchange_waits_for_its_resumption(cli: Cli, seede
 
     said = waits_for(cli, id_)
 
-    assert f"exchange 'orders' is paused since {since} by {user} (as ann): upgrade; `relay resume orders`" == said
+    assert f"exchange 'orders' has been paused since {since} by {user} (as ann): upgrade; `relay resume orders`" == said
     assert said in cli("status")
 
 
@@ -75,7 +75,7 @@ def test_behind_the_first_message_of_a_paused_exchange_both_are_named(cli: Cli, 
     said = str(waits_for(cli, id_))
 
     assert said.startswith(
-        f"message {head} (delayed), which goes first under key 'k' and itself waits for: exchange 'audit' is paused since "
+        f"message {head} (delayed), which goes first under key 'k' and itself waits for: exchange 'audit' has been paused since "
     )
     assert said.endswith(f"; `relay resume audit`; `relay show {head}`")
 
@@ -97,12 +97,12 @@ def test_a_message_of_a_parked_key_names_who_parked_it(cli: Cli, seeded: Seeded,
     seeded.run("SELECT queue_message_key_park('customer 7', 'broken address', %s)", by or None)
     [(since, user)] = seeded.run(PARKED)
 
-    parked = f"key 'customer 7' is parked since {since} by {user}{signed}: broken address; `relay key resume 'customer 7'`"
+    parked = f"key 'customer 7' has been parked since {since} by {user}{signed}: broken address; `relay key resume 'customer 7'`"
     assert [parked, parked] == [waits_for(cli, head), waits_for(cli, id_)]
 
     seeded.run("SELECT queue_message_pause('orders')")
     both = str(waits_for(cli, id_))
-    assert both.startswith("exchange 'orders' is paused since")
+    assert both.startswith("exchange 'orders' has been paused since")
     assert both.endswith(f"`relay resume orders`, and {parked}")
 
 
@@ -120,7 +120,7 @@ def test_a_message_of_a_limited_exchange_says_so(cli: Cli, seeded: Seeded) -> No
     id_, later = seeded.insert(), seeded.insert(available_at="2031-01-01T00:00:00Z")
     seeded.run("SELECT queue_message_limit('orders', 0.5, 'old consumer')")
     [(since, user)] = seeded.run(LIMITED)
-    limited = f"exchange 'orders' is limited to 0.5 messages a second since {since} by {user}: old consumer"
+    limited = f"exchange 'orders' has been limited to 0.5 messages a second since {since} by {user}: old consumer"
 
     assert f"{limited}; `relay unlimit orders`" == waits_for(cli, id_)
     assert "its time, 2031-01-01 00:00:00Z" == waits_for(cli, later)

@@ -67,7 +67,7 @@ def test_status_names_what_needs_a_person(cli: Cli, seeded: Seeded, relay_row: i
         "SELECT session_user::text, to_char(min(paused_at) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SSZ') FROM queue_message_pause"
     )
     assert "1 dead message is not acknowledged: `relay dead list`" in lines
-    assert f"exchange 'audit' is paused since {since} by {user} (as ann): too loud; `relay resume audit`" in lines
+    assert f"exchange 'audit' has been paused since {since} by {user} (as ann): too loud; `relay resume audit`" in lines
     assert any(
         line.startswith("""exchange 'it'"'"'s' is paused""") and line.endswith("""no reason given; `relay resume 'it'"'"'s'`""")
         for line in lines

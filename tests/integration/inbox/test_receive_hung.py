@@ -59,7 +59,7 @@ async def test_a_delivery_that_takes_for_ever_is_rejected_and_its_neighbours_com
     assert [(number,) for number in range(1, 7)] == await inbox_queue.sql("SELECT content FROM queue_message ORDER BY xid, seq")
     [dead] = await inbox_queue.sql("SELECT body, result, error_code, error_detail, options->'headers' FROM queue_message_dead")
     assert (POISON, "rejected", "write_unanswered") == dead[:3]
-    assert dead[3].startswith(f"PostgreSQL did not come to an end with it, {SILENCES} times")
+    assert dead[3].startswith(f"PostgreSQL never finished writing it, {SILENCES} times")
     assert {"x-relay-queue": "q", "x-relay-message-id": "poison"} == dead[4]
 
     async def none_left() -> bool:

@@ -20,10 +20,10 @@ from tests.support.faults.observability import signs
 
 DATABASE_ALONE: Mapping[str, str] = {
     "export_registered": "Retention drops only days whose export was verified",
-    "lake_seen_hours": "Hours for which a look at the lake counts; longer ago, and retention drops nothing",
+    "lake_seen_hours": "How many hours a check of the lake counts; if the last one is older, retention drops nothing",
     "lake_reread_days": "Days within which the pipeline reads each file of the lake again",
 }
-"""What the settings mean that have no variable."""
+"""The meaning of the settings that have no variable."""
 _RULE = re.compile(r"\('(\w+)',\s*'([^']*)',\s*'\w+',\s*(\w+),\s*(\w+),\s*(?:NULL|ARRAY\[([^\]]*)\])")
 
 
