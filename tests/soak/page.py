@@ -22,9 +22,9 @@ INTRODUCTION = """\
 For operators.
 
 The soak runs two relays under a steady load, with a random fault each minute. Relays are killed, stopped and frozen, and servers are
-killed and restarted. Connections are reset, cut, swallowed and closed, memory runs out, and an exchange is paused. One relay, the survivor,
-is never killed, so its memory can be measured over the whole time. In the end producers, consumer and archive are joined by id as in
-[faults](faults.md), and no line may rise.
+killed and restarted. Connections are reset or closed, or lose answers or all data. RabbitMQ runs out of memory, and an exchange is paused.
+One relay, the survivor, is never killed, so its memory can be measured over the whole time. At the end the records of producers, consumer
+and archive are joined by id as in [faults](faults.md), and no line of the plot may rise.
 
 ```sh
 make soak HOURS=2                                           # private servers; Ctrl-C ends it with a verdict so far
@@ -70,7 +70,7 @@ def _verdict(lines: Sequence[Line]) -> str:
     [verdict] = _of(lines, "verdict") or [{"passed": False, "mismatches": ["The run ended before its verdict."]}]
     if verdict["passed"]:
         return "**Passed:** nothing was lost, invented, or out of order; a fault explains each duplicate" + (
-            ", and no line rises.\n" if is_long(lines) else f"; for slopes a run takes {SHORTEST / 60:g} minutes.\n"
+            ", and no line rises.\n" if is_long(lines) else f"; slopes are judged in runs of {SHORTEST / 60:g} minutes or more.\n"
         )
     return "**Not passed:**\n\n" + "\n".join(f"- {sentence}" for sentence in verdict["mismatches"]) + "\n"
 
@@ -82,7 +82,7 @@ def _about(begin: Line, samples: Sequence[Line], faults: Sequence[Line]) -> str:
     rows = [
         ("played", played),
         ("load", f"{plan['rate']:g} messages a second, as far as the machine and the faults let them through"),
-        ("faults", f"{len(faults)}, of {len(begin['faults'])} kinds, each once in random order before any again; seed {plan['seed']}"),
+        ("faults", f"{len(faults)}, of {len(begin['faults'])} kinds, in random order, each once before a repeat; seed {plan['seed']}"),
         ("machine", f"{begin['machine']}; load average {min(loads):.1f} to {max(loads):.1f}" if loads else begin["machine"]),
         ("versions", f"{versions}, Python {begin['python']}, commit {begin['commit']}"),
         ("harness", f"at most {max(sample['harness_rss'] for sample in samples) / 1e6:.0f} MB of memory" if samples else ""),
@@ -94,8 +94,8 @@ def _messages(report: dict[str, Any]) -> str:
     names = [name.replace("_", " ") for name in SHOWN]
     note = (
         "The dead messages are bad messages, one in a hundred, that were inserted on purpose. The column `in flight` counts the"
-        " messages that the faults allow to arrive twice, at the most. Where a relay died or was stopped they are counted by id,"
-        " elsewhere by the windows of both relays.\n"
+        " messages that may arrive twice because of the faults, at the most. If a relay died or was stopped, they are counted by id,"
+        " otherwise by the windows of both relays.\n"
     )
     return _table(names, [[f"{report[name]:,}" for name in SHOWN]]) + "\n" + note
 
@@ -105,8 +105,8 @@ def _lines(lines: Sequence[Line]) -> str:
     body = [_row(one, long=is_long(lines)) for one in judged(lines)]
     note = (
         "The slopes are Theil-Sen slopes over the second half. Samples during a fault, and until its backlog was gone, are left out. A line"
-        " rises if the lower end of the slope's 95 % interval is above the allowed slope. The cost of a claim is compared between similar"
-        " samples: similar in messages a claim, or in the time of the control statement.\n"
+        " rises if the lower end of the slope's 95 % interval is above the allowed slope. The cost of a claim is compared between samples"
+        " with similar numbers of messages in a claim, or similar times of the control statement.\n"
     )
     return note + _cost(_of(lines, "sample")) + "\n" + _table(heads, body)
 

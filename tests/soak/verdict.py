@@ -39,23 +39,23 @@ class Limit(NamedTuple):
 
 LIMITS = (
     Limit("survivor_rss", "memory of the relay that is never killed", "MB", MB, 0.03, 2.0,
-          "what rises after the first half is kept by somebody; 2 MB an hour would be 50 MB a day"),
-    Limit("survivor_fds", "its file descriptors", "", 1, 0, 0.5, "each fault closes what it opens; one an hour is a leak"),
-    Limit("survivor_threads", "its threads", "", 1, 0, 0.5, "as descriptors"),
+          "memory that rises after the first half is never freed; 2 MB an hour would be 50 MB a day"),
+    Limit("survivor_fds", "its file descriptors", "", 1, 0, 0.5, "each fault closes the descriptors it opens; one an hour is a leak"),
+    Limit("survivor_threads", "its threads", "", 1, 0, 0.5, "as for file descriptors"),
     Limit("postgres_connections", "both relays' connections at PostgreSQL", "", 1, 0, 0.5, "their number is fixed; one an hour is a leak"),
-    Limit("rabbitmq_connections", "connections at RabbitMQ", "", 1, 0, 0.5, "as at PostgreSQL"),
-    Limit("table_bytes", "queue table", "MB", MB, 0.20, 2.0, "its size is that of the longest backlog, and free room is used again"),
-    Limit("index_bytes", "its indexes", "MB", MB, 0.20, 1.0, "claims leave no entry behind, and vacuum frees those of settled messages"),
-    Limit("dead_rows", "dead rows in it", "", 1, 0.25, 2000, "autovacuum takes them each minute: they go up and down, not up"),
+    Limit("rabbitmq_connections", "connections at RabbitMQ", "", 1, 0, 0.5, "as for PostgreSQL"),
+    Limit("table_bytes", "queue table", "MB", MB, 0.20, 2.0, "its size is that of the longest backlog, and free space is reused"),
+    Limit("index_bytes", "its indexes", "MB", MB, 0.20, 1.0, "claims leave no entries behind, and vacuum frees those of settled messages"),
+    Limit("dead_rows", "dead rows in it", "", 1, 0.25, 2000, "autovacuum removes them each minute, so their number goes up and down"),
     Limit("row_buffers", "shared buffers a claimed message", "", 1, 0.30, 3.0,
-          "a claim reads its own rows; one that walked what came before would read thousands", like="claim_rows"),
+          "a claim reads its own rows; one that scanned earlier rows would read thousands", like="claim_rows"),
     Limit("ratio_p50", "claim by control statement, median", "times", 1, 0.50, 1.0,
           "on a shared machine the time of another statement is the measure", like="control_p50"),
     Limit("ratio_p99", "claim by control statement, p99", "times", 1, 0.50, 2.0,
-          "as the median; the slowest in a hundred are noisy", like="control_p50"),
+          "as for the median; the slowest in a hundred are noisy", like="control_p50"),
 )  # fmt: skip
 LIFE = Limit("victim_rss", "memory of a relay between two kills", "MB", MB, 0.25, 10.0,
-             "the second half of a life of a quarter of an hour and more, some of it warming up")  # fmt: skip
+             "the second half of a life of 15 minutes or more, which includes some warming up")  # fmt: skip
 
 
 class Judged(NamedTuple):

@@ -23,12 +23,12 @@ class Signs(NamedTuple):
 SIGNS: Mapping[int, Signs] = {
     1: Signs('at the others `relay_swept_total{to="queue"}` rises', "at the others `locks_swept`", "relay `silent`"),
     2: Signs("`up` 0 once it is gone", "`stopping` with `drain`, `stopped` with `kept` 0", "`no relay is alive` if it was the last"),
-    3: Signs("`relay_in_flight`", "`stopping`, `stopped` with `kept`", "`left`, with what it keeps locked"),
+    3: Signs("`relay_in_flight`", "`stopping`, `stopped` with `kept`", "`left`, with the messages that it keeps locked"),
     4: Signs("`relay_database_up` 0", "`database_down`, `database_up`", "refused: `PostgreSQL does not answer`"),
     5: Signs("`relay_listen_up` 0", "`listen_down`, `listen_up`", "none: over in seconds"),
     6: Signs(
         '`relay_failures_total{step="settle"}` rises',
-        "`settle_failed`, `database_down`, `locks_swept` of an unheard claim",
+        "`settle_failed`, `database_down`, `locks_swept` of a claim whose answer was lost",
         "none: over within the lock time",
     ),
     7: Signs("`relay_broker_up` 0", "`broker_down`, `broker_up`", "`the broker is down or blocked`"),
@@ -40,7 +40,7 @@ SIGNS: Mapping[int, Signs] = {
         "`exchange_quarantined`, `broker_down`, `broker_up`",
         "`… delayed`",
     ),
-    12: Signs('`relay_messages_total{result="retry"}` rises', "none: one try more; `relay show` has the last error", "`… delayed`"),
+    12: Signs('`relay_messages_total{result="retry"}` rises', "none: one more attempt; `relay show` has the last error", "`… delayed`"),
     13: Signs(
         '`relay_dead_total` by code, `relay_failures_total{step="channel"}` rises',
         "`message_dead`, `exchange_quarantined`",
@@ -64,7 +64,7 @@ SIGNS: Mapping[int, Signs] = {
         "`the oldest open transaction began`, and when",
     ),
     19: Signs("`relay_stranded_total` stays", "none: nothing is wrong", "none: nothing is wrong"),
-    20: Signs("none: what is undone is no message", "none: what is undone is no message", "`2 transactions write`, `2 prepared`"),
+    20: Signs("none: rolled-back rows are no messages", "none: rolled-back rows are no messages", "`2 transactions write`, `2 prepared`"),
     21: Signs("`relay_queue_waiting` rises", "none: a relay works as ever", "`… messages wait`"),
     22: Signs('`relay_dead_total{code="body_too_large"}` rises', "`message_dead`", "`… rejected (body_too_large)`"),
     23: Signs(
@@ -100,7 +100,7 @@ SIGNS: Mapping[int, Signs] = {
     33: Signs("`relay_failures_total` rises", "`maintenance_failed`, `locks_swept`", "worker `silent`"),
     34: Signs("none: messages keep their order and go out", "`messages_renumbered`", "none: messages keep their order and go out"),
     35: Signs("as a killed PostgreSQL", "`database_down`, unless a pooler kept the sessions", "as a killed PostgreSQL"),
-    36: Signs("none: what follows counts by the new time", "`locks_swept` of what a dead relay held", "none: over within the lock time"),
+    36: Signs("none: later times count by the new clock", "`locks_swept` of what a dead relay held", "none: over within the lock time"),
 }
 """By number of the fault."""
 
