@@ -1,1 +1,1 @@
-"""Coming from another outbox: its table is read by a layout, watched, switched over at one boundary, emptied, and returned if need be."""
+"""Moving from another outbox: its table is read by a layout, watched, switched over at one boundary, emptied, and returned if necessary."""

@@ -18,17 +18,17 @@ OPEN = ("waiting", "leased")
 
 
 def begin(console: OperatorSession, name: str, layout: str, options: Mapping[str, str], by: str | None) -> Script:
-    """The first step for a table that is not adopted yet; runs nothing.
+    """The steps for a table that is not adopted yet; runs nothing.
 
     Args:
         console: the connection, of the owner of both sides.
         name: the table as SQL writes it.
-        layout: what its rows are.
+        layout: the name of the layout of its rows.
         options: templates and options of the layout.
-        by: trigger or view; None for the layout's own.
+        by: trigger or view; None for the layout's default.
 
     Raises:
-        AdoptError: the table is not of the layout, or an option is wrong.
+        AdoptError: the table does not match the layout, or an option is wrong.
     """
     kind = read(layout)
     if kind.waits == "wal" and by == "trigger":
@@ -51,14 +51,14 @@ def run(console: OperatorSession, script: str) -> None:
     """Carry out one step.
 
     Raises:
-        RelayError: it was refused, and changed nothing.
+        RelayError: the step was refused, and changed nothing.
     """
     with console.transaction(needs=OWNER) as connection:
         connection.execute(script.encode())
 
 
 def judge(console: OperatorSession, script: Script) -> list[DictRow]:
-    """What the mapping says of rows that are there, at most some hundreds; changes nothing."""
+    """What the mapping makes of existing rows, at most some hundreds of them; changes nothing."""
     with console.transaction(needs=OWNER) as connection, connection.transaction(force_rollback=True):
         connection.execute(script.functions().encode())
         connection.execute(script.judge().encode())
@@ -66,11 +66,11 @@ def judge(console: OperatorSession, script: Script) -> list[DictRow]:
 
 
 class Adoption:
-    """One table of another outbox that is watched or led away.
+    """One table of another outbox whose new rows are watched or diverted.
 
     Args:
         console: the connection, of the owner of both sides.
-        row: what the database remembers of it.
+        row: the database's record of the adoption.
     """
 
     def __init__(self, console: OperatorSession, row: Mapping[str, Any]) -> None:
@@ -83,33 +83,33 @@ class Adoption:
         self.script = Script(console.schema, (schema, name), table, Chosen(self.layout, row["by"], row["options"]))
 
     def switch(self) -> str:
-        """Lead new rows away; the SQL of it.
+        """Return the SQL that diverts new rows.
 
         Raises:
-            AdoptError: it is not in the phase before.
+            AdoptError: the table is not in the phase before this one.
         """
         self._must_be("mirror", "switch")
         return self.script.switch()
 
     def take(self, states: Sequence[str]) -> int:
-        """Move every row of these states into the queue, some at a time; return how many.
+        """Move every row of these states into the queue, in batches; return how many.
 
         Raises:
-            AdoptError: new rows are not led away yet, or the table does not tell what waits.
+            AdoptError: new rows are not diverted yet, or the table does not show which rows wait.
         """
         self._must_be("switched", "take")
         if self.layout.waits == "wal":
-            raise AdoptError("This table does not tell what was sent, the replication slot does: let the old relay read to the end.")
+            raise AdoptError("Only the replication slot shows which rows were sent, not the table: let the old relay read to the end.")
         moved = 0
         while rows := self._take(states):
             moved += rows
         return moved
 
     def finish(self, slot: str | None) -> str:
-        """Nothing is left to the old relay; the SQL that notes it.
+        """Return the SQL that records that the old relay has nothing left.
 
         Raises:
-            AdoptError: something is.
+            AdoptError: it has rows left, or a replication slot is missing or behind.
         """
         self._must_be("switched", "finish")
         counts = self.count()
@@ -120,13 +120,13 @@ class Adoption:
             raise AdoptError(f"There is no logical replication slot {slot!r} in this database.")
         if behind := [one["slot"] for one in slots if not one["passed"]]:
             raise AdoptError(
-                f"The replication slot {behind[0]!r} has not confirmed all that was written before the switch: let the old relay read on "
-                "(where nothing is written its heartbeat moves the slot), or name its slot with --slot."
+                f"The replication slot {behind[0]!r} has not confirmed everything written before the switch: let the old relay read on "
+                "(if nothing is written, its heartbeat moves the slot), or name its slot with --slot."
             )
         return self.script.finish()
 
     def back(self) -> str:
-        """Leave new rows to the old relay again; the SQL of it. What is in the queue goes out from there."""
+        """Return the SQL that leaves new rows to the old relay again. Messages in the queue are still sent from there."""
         return self.script.back(self.row["phase"])
 
     def count(self) -> dict[str, int]:
@@ -135,11 +135,11 @@ class Adoption:
             return {row["state"]: row["rows"] for row in connection.execute(self.script.count().encode())}
 
     def seen(self) -> list[DictRow]:
-        """What a mirror has seen, by where it would have gone and why it could not."""
+        """Rows that a mirror has seen, counted by the address of their message, and by the reason if there can be none."""
         return self._console.rows("list_adoption_seen", source=self.row["source"])
 
     def slots(self, name: str | None = None) -> list[DictRow]:
-        """Logical slots, and which have confirmed what was written before the switch; none for a layout that waits in its table."""
+        """Logical slots, and whether each has confirmed everything written before the switch; none if rows wait in the table."""
         if self.layout.waits != "wal" or self.row["switched_at"] is None:
             return []
         return self._console.rows("list_slots", name=name, place=self.row["switched_at"])
@@ -155,7 +155,7 @@ class Adoption:
 
 
 def adoptions(console: OperatorSession) -> list[Adoption | MissingTable]:
-    """Every table that is watched or led away."""
+    """Every table whose new rows are watched or diverted."""
     return [_adoption(console, row) for row in console.rows("list_adoptions")]
 
 
@@ -173,7 +173,7 @@ def find_adoption(console: OperatorSession, name: str) -> Adoption:
 
 
 def find_any(console: OperatorSession, name: str) -> Adoption | MissingTable:
-    """The same, where the table may be gone; errors as `find_adoption`."""
+    """As `find_adoption`, except that the table may be gone."""
     with console.transaction(needs=OWNER), a_name(name):
         found = _parts(console, name)
         matching = [row for row in console.rows("list_adoptions") if _parts(console, row["source"])[-len(found) :] == found]

@@ -14,15 +14,15 @@ from relay.adopt.layout import AdoptError, Layout, filled, mapping
 from relay.adopt.source_table import SourceTable, own_rows, same_row, view_checks, view_defaults
 
 BEGIN = "SET LOCAL search_path = pg_catalog, pg_temp;\nSET LOCAL lock_timeout = '5s';\n"
-"""What every step begins with: applications wait behind its locks, so it gives up rather than wait for long."""
+"""The beginning of every step. Applications wait behind the step's locks, so it gives up rather than wait for long."""
 BATCH = 500
 """Rows taken over in one transaction."""
 MARK = "$adopt$"
-"""What the bodies of functions begin and end with."""
+"""The mark at the beginning and end of the functions' bodies."""
 
 
 VERBS = ("send", "watch", "divert", "delete")
-"""What the functions do that a step makes."""
+"""The verbs in the names of the functions that a step makes."""
 
 
 class Chosen(NamedTuple):
@@ -37,12 +37,12 @@ class Chosen(NamedTuple):
 class Script:
     """Steps for one table.
 
-    Each raises AdoptError where a name or a template has in it what a function's body ends with.
+    Each raises AdoptError if a name or a template contains the mark that ends a function's body.
 
     Args:
         schema: where the queue is.
         source: schema and name that applications write to.
-        table: where the rows are now: by that name, or put aside under a view.
+        table: the table that has the rows now, under that name or put aside behind a view.
         chosen: layout and options.
     """
 
@@ -62,11 +62,11 @@ class Script:
         return self._step("functions", "mirror")
 
     def functions(self) -> str:
-        """Only what judges a row."""
+        """Make only the functions that judge a row."""
         return self._step("functions")
 
     def switch(self) -> str:
-        """Lead new rows away, all that commit from here on."""
+        """Divert all new rows that commit from here on."""
         return self._step("phase", f"switch_{self._chosen.by}", phase="mirror")
 
     def take(self, states: Sequence[str]) -> str:
@@ -74,7 +74,7 @@ class Script:
         return self._step("take", states=states)
 
     def finish(self) -> str:
-        """Nothing is left."""
+        """Record that the old relay has nothing left."""
         return self._step("phase", "finish", phase="switched")
 
     def back(self, phase: str) -> str:
@@ -101,7 +101,7 @@ class Script:
     def _values(self) -> dict[str, str]:
         values = self._all_values()
         if any(MARK in value for value in values.values()):
-            raise AdoptError(f"A name in {self.source}, or a template, has {MARK} in it, with which the functions' bodies end: rename it.")
+            raise AdoptError(f"A name in {self.source}, or a template, contains {MARK}, which ends the functions' bodies: rename it.")
         return values
 
     def _all_values(self) -> dict[str, str]:
@@ -131,12 +131,12 @@ class Script:
 
 
 def function_name(source: str, verb: str) -> str:
-    """What one of the functions for a table is called."""
+    """The name of one of the functions for a table."""
     return f"queue_message_from_{hashlib.sha256(source.encode()).hexdigest()[:12]}_{verb}"
 
 
 def forget(schema: str, source: str, phase: str) -> str:
-    """What takes back all that is left of a table that was dropped."""
+    """The SQL that removes everything that is left of a table that was dropped."""
     names = {f"@{verb}@": _identifier(function_name(source, verb)) for verb in VERBS}
     literals = {"@source_literal@": _literal(source), "@phase_literal@": _literal(phase)}
     return BEGIN + filled(_text("phase") + _text("forget"), {**names, **literals, "@schema@": _identifier(schema)})

@@ -1,4 +1,4 @@
-"""Layouts: what another outbox's rows become, one SQL file each in `relay/adopt/layouts`, with what a program must know on top; no I/O."""
+"""Layouts: the messages that another outbox's rows become. One SQL file each in `relay/adopt/layouts`, with facts for programs. No I/O."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS: Mapping[str, frozenset[str]] = {
 }
 """Types of PostgreSQL that a word of a layout allows; `any` allows every one."""
 TEMPLATES = ("exchange", "routing_key", "ordering_key")
-"""What a template over columns may set, in place of the layout's own rule."""
+"""The fields that a template of columns may set, in place of the layout's own rule."""
 
 
 class AdoptError(RelayError):
@@ -43,21 +43,21 @@ class Layout(NamedTuple):
     columns: Mapping[str, str]
     """What the table must have, and the kind of each."""
     by: str
-    """How new rows are led away unless something else is asked for: trigger or view."""
+    """How new rows are diverted by default: trigger or view."""
     order: str
     """The order of waiting rows, over `given`."""
     needs: str | None
     """A template without which a message has no address."""
     waits: str
-    """Where rows wait that the old relay has not sent: in the `table`, or in the `wal`."""
+    """Where the old relay's unsent rows wait: in the `table`, or in the `wal`."""
     own: str | None
-    """A view shows a transaction its own new rows by this column, for who deletes what it has inserted."""
+    """The column by which a view shows a transaction its own new rows, for applications that delete rows they have inserted."""
     options: Mapping[str, str]
     """Further options, with their defaults."""
 
 
 def names() -> list[str]:
-    """Layouts that there are."""
+    """The names of all layouts."""
     found = (files("relay.adopt") / "layouts").iterdir()
     return sorted(file.name.removesuffix(".sql") for file in found if file.name.endswith(".sql"))
 
@@ -88,7 +88,7 @@ def read(name: str) -> Layout:
 
 
 def mapping(layout: Layout, chosen: Mapping[str, str], columns: Mapping[str, str]) -> str:
-    """The layout's SELECT with what was chosen in its places.
+    """The layout's SELECT with the chosen values filled in.
 
     Args:
         layout: what the rows become.
@@ -125,7 +125,7 @@ def template(text: str, columns: Mapping[str, str]) -> str:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """A text with values in its places, each looked at once, so that no value is taken for a place."""
+    """A text with its placeholders replaced in one pass, so that no value is taken for a placeholder."""
     return re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], text)
 
 

@@ -1,4 +1,4 @@
-"""A table that was watched or led away, and that is not where it was: dropped, or renamed."""
+"""An adopted table that was dropped or renamed."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from relay.postgres.operator_session import OWNER, OperatorSession
 
 
 def is_missing(console: OperatorSession, row: Mapping[str, Any]) -> bool:
-    """Whether the table that was adopted has not the name that the database remembers, though another one may have it."""
+    """Whether the adopted table no longer has its recorded name, even if another table has it now."""
     found = _named(console, row)
     return found is None or not found["here"]
 
 
 def _named(console: OperatorSession, row: Mapping[str, Any]) -> DictRow | None:
-    """What the table is called now; None if it is no more."""
+    """The table's present name; None if it was dropped."""
     with console.transaction(needs=OWNER):
         function = function_name(row["source"], "send")
         return next(iter(ask(console, "name_adopted", kept=row["kept"], schema=console.schema, function=function)), None)
 
 
 class MissingTable:
-    """What is left of it.
+    """What is left of an adopted table that is gone.
 
     Args:
         console: the connection, of the owner of both sides.
-        row: what the database remembers of it.
+        row: the database's record of the adoption.
     """
 
     def __init__(self, console: OperatorSession, row: Mapping[str, Any]) -> None:
@@ -39,10 +39,10 @@ class MissingTable:
         self.row = row
 
     def back(self) -> str:
-        """Forget it; the SQL of that.
+        """Return the SQL that forgets the table.
 
         Raises:
-            AdoptError: it has another name now, and its new rows are still led away.
+            AdoptError: the table was renamed, and its new rows are still diverted.
         """
         if found := _named(self._console, self.row):
             raise AdoptError(f"{self.row['kept']} is called {found['name']} now: rename it back, then it can go back.")

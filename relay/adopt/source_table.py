@@ -1,4 +1,4 @@
-"""What the catalogue says of another outbox's table, and the SQL that follows from it."""
+"""Another outbox's table as the catalogue describes it, and the SQL that follows from that."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SourceTable(NamedTuple):
 
 
 _MOST_PARTS = 3
-"""Of a table's name: database, schema and table."""
+"""Parts of a table's name: database, schema and table."""
 
 
 def ask(console: OperatorSession, statement: str, **values: object) -> list[DictRow]:
@@ -49,14 +49,14 @@ def find(console: OperatorSession, name: str) -> SourceTable:
 
     Raises:
         MissingError: it is not there.
-        AdoptError: it is no table, without a primary key, or somebody else's.
+        AdoptError: it is no table, has no primary key, or belongs to another role.
     """
     ask(console, "restore_path")
     with a_name(name):
         [place] = ask(console, "locate_table", name=name)
         if place["parts"] > _MOST_PARTS:
             raise errors.SyntaxError
-    # So that defaults come with the schemas of all that they name.
+    # So that defaults name everything with its schema.
     console.connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
     found = ask(console, "describe_table", oid=place["oid"])
     if not found:
@@ -73,7 +73,7 @@ def find(console: OperatorSession, name: str) -> SourceTable:
 
 @contextmanager
 def a_name(name: str) -> Iterator[None]:
-    """Say it of a text that SQL takes for no name.
+    """Report a text that SQL does not read as a name.
 
     Raises:
         AdoptError: within, PostgreSQL could not read the name.
@@ -87,7 +87,7 @@ def a_name(name: str) -> Iterator[None]:
 
 
 def must_fit(table: SourceTable, layout: Layout) -> None:
-    """Refuse a table that is not of the layout.
+    """Refuse a table that does not match the layout.
 
     Raises:
         AdoptError: a column is missing or of another type.
@@ -101,7 +101,7 @@ def must_fit(table: SourceTable, layout: Layout) -> None:
 
 
 def must_suit_view(console: OperatorSession, table: SourceTable, layout: Layout) -> None:
-    """Refuse a table in whose place no view can stand that does and shows what the table did; as `find` within a transaction.
+    """Refuse a table that a view cannot replace with the same behaviour and rows; to be called within a transaction, as `find`.
 
     Raises:
         AdoptError: it has policies or generated columns, or its owner, whose rights a view has, may not see new messages.
@@ -109,7 +109,7 @@ def must_suit_view(console: OperatorSession, table: SourceTable, layout: Layout)
     queue = sql.Identifier(console.schema, "queue_message").as_string(None)
     [row] = ask(console, "read_view_terms", name=table.written, queue=queue)
     if row["guarded"]:
-        raise AdoptError(f"{table.written} has row level security, and a view would show its rows to all: give --by trigger, or end that.")
+        raise AdoptError(f"{table.written} has row level security, and a view would show its rows to all: give --by trigger, or end this.")
     if row["generated"]:
         raise AdoptError(f"{table.written} has a generated column, which a view cannot fill: give --by trigger, or drop that column.")
     if layout.own and not row["sees"]:
@@ -118,7 +118,7 @@ def must_suit_view(console: OperatorSession, table: SourceTable, layout: Layout)
 
 
 def same_row(table: SourceTable, other: str) -> str:
-    """The condition that `given` and another row are one."""
+    """The condition that `given` and another row are the same row."""
     columns = [sql.Identifier(column).as_string(None) for column in table.key]
     return " AND ".join(f"given.{column} = {other}.{column}" for column in columns)
 
@@ -132,7 +132,7 @@ def view_defaults(table: SourceTable, view: str) -> str:
 
 
 def view_checks(table: SourceTable) -> str:
-    """What the table did with a new row before it took it: numbers of identities, and no null where none may be."""
+    """What the table did with a new row before it stored it: fill identity columns, and refuse nulls in NOT NULL columns."""
     numbers = [
         f"    NEW.{column} := coalesce(NEW.{column}, nextval({sql.Literal(sequence).as_string(None)}));"
         for column, sequence in ((sql.Identifier(name).as_string(None), found) for name, found in table.identities.items())
@@ -146,7 +146,7 @@ def view_checks(table: SourceTable) -> str:
 
 
 def own_rows(table: SourceTable, column: str, schema: str) -> str:
-    """What a view shows a transaction of the messages that it has inserted itself: that column, for who deletes by it."""
+    """How a view shows a transaction its own new messages: only that column, for applications that delete by it."""
     values = ", ".join("message.id" if name == column else "NULL" for name in table.in_order)
     queue = sql.Identifier(schema, "queue_message").as_string(None)
     return f"\nUNION ALL\nSELECT {values} FROM {queue} AS message WHERE message.xid = pg_current_xact_id_if_assigned()"

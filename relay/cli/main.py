@@ -77,7 +77,7 @@ def migrate(
 
 
 def _report_check(chosen: Settings, pending: list[str]) -> None:
-    """Report that the schema is up to date, or exit with the problems; list roles that cross its border in any case."""
+    """Report that the schema is up to date, or exit with the problems; in any case list roles that also reach another outbox."""
     from relay.postgres.schema import borders  # noqa: PLC0415 - see the module
     from relay.postgres.schema.migrate import check_ids  # noqa: PLC0415 - see the module
 

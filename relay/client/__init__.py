@@ -7,7 +7,7 @@
         enqueue(connection, Message(exchange="billing", routing_key="invoice.paid", content={"invoice": 7}))
 
 Nothing here begins, commits or rolls back: the messages exist if and only if the caller's transaction commits. In autocommit mode,
-outside of a transaction, the statement commits by itself as any other. The relay's own rules check messages before any SQL,
+outside of a transaction, the statement commits by itself, like any other. The relay's own rules check messages before any SQL,
 so an invalid one leaves the transaction as it was. Errors of the database are psycopg's own, for the caller's own retries.
 """
 
@@ -40,19 +40,19 @@ def enqueue(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the caller's transaction and return its id; where its `dedup_key` is known, the first one's.
+    """Insert one message in the caller's transaction and return its id; if its `dedup_key` is known, the id of the first one.
 
     Args:
         connection: a psycopg connection, or a cursor of it; a cursor keeps its own results.
         message: a `Message`, an `OutboxModel`, or a mapping with the fields of a `Message`.
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
-        tracestate: goes with it.
-        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
+        tracestate: goes with `traceparent`.
+        contracts: message contracts that the message must meet, see `load_contracts`; the relay checks them in any case.
 
     Raises:
         MessageError: the message can never be sent, or breaks an enforced contract; nothing was executed.
-        TypeError: the connection is none of psycopg's, or an async one; the sentence names the call that takes it.
+        TypeError: the connection is not psycopg's, or is async; the error names the right call.
         psycopg.Error: the database refused; the transaction is aborted as after any failed statement.
     """
     own = sync_connection(connection, "enqueue")
@@ -72,10 +72,10 @@ def enqueue_many(
 ) -> list[UUID]:
     """Insert messages with one statement in the caller's transaction; return their ids, in order, as `enqueue` does.
 
-    Messages go out in the given order where the ordering key asks for it. All travel at once, so some thousands are a good size; for more
-    there is `enqueue_copy`. Either all have a key or none has one.
+    Messages with the same ordering key are sent in the given order. All travel at once, so some thousands are a good size; for more
+    there is `enqueue_copy`. Either all have a dedup, coalesce or bundle key, or none has one.
 
-    Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
+    Args and errors: as `enqueue`; if a message is wrong, nothing is executed for any of them, and the error names its place.
     """
     own = sync_connection(connection, "enqueue_many")
     prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)

@@ -26,7 +26,7 @@ class ClientContracts:
     """The contracts at the time of the read; read them again to see later ones.
 
     Args:
-        rows: as the table `queue_message_contract` has them. One that this version cannot read is left to the relay.
+        rows: as the table `queue_message_contract` has them. A contract that this version cannot read is left to the relay.
     """
 
     def __init__(self, rows: list[tuple[Any, ...]]) -> None:
@@ -39,8 +39,8 @@ class ClientContracts:
         """Check a message; a breach of a contract with mode `warn` is logged by the logger `relay.contracts`.
 
         Raises:
-            MessageError: it breaks an enforced contract; the sentence that the relay would archive it with. A part of a bundle is
-                checked as a list of one, which it may become.
+            MessageError: it breaks an enforced contract; the text is the one that the relay would archive. A part of a bundle is
+                checked as a list with one item, because it may be sent as such a list.
         """
         for breach in self._breaches(message):
             if breach.contract.mode == "enforce":
@@ -62,7 +62,7 @@ class ClientContracts:
         if message.body is not None:
             return breaches(contracts, None)
         text = message.content_text if message.bundle_key is None else f"[{message.content_text}]"
-        # The relay sees numbers as PostgreSQL writes them, and 1e400 is a whole one there.
+        # The relay sees numbers as PostgreSQL writes them, and 1e400 is a whole number there.
         return breaches(contracts, text) and breaches(contracts, as_stored(text))
 
 
@@ -70,7 +70,7 @@ def load_contracts(connection: Connection, *, schema: str = "public") -> ClientC
     """Read the contracts over a psycopg connection or cursor, in its transaction.
 
     Raises:
-        TypeError: the connection is none of psycopg's, or an async one; the sentence names the call that takes it.
+        TypeError: the connection is not psycopg's, or is async; the error names the right call.
         psycopg.Error: they cannot be read.
     """
     with psycopg.Cursor(sync_connection(connection, "load_contracts"), row_factory=tuple_row) as cursor:

@@ -32,21 +32,21 @@ def enqueue_copy(
 ) -> int:
     """Stream messages into the queue in the caller's transaction; return how many there were.
 
-    Each is checked as it comes, and all or none are inserted: within a transaction a savepoint takes back what had come before a wrong one,
-    and the transaction stays usable. A caller that wants the ids makes them (`Message.id`). Either all have a key or none has one;
-    one whose `dedup_key` is known already is not inserted, which COPY does not tell, so it is counted too. COPY takes no expression, so
-    the database is asked for its time at the start of the stream, and each `delay` counts from there.
+    Each is checked as it comes, and all or none are inserted. Within a transaction a savepoint undoes the messages before a wrong one,
+    and the transaction stays usable. A caller that wants the ids makes them (`Message.id`). Either all have a dedup, coalesce or bundle
+    key, or none has one. A message whose `dedup_key` is known already is not inserted, but counted, because COPY does not report it.
+    COPY takes no expression, so the database is asked for its time at the start of the stream, and each `delay` counts from there.
 
     Args:
         connection: a psycopg connection, or a cursor of it. It is busy meanwhile: `messages` must not read from it.
         messages: an iterable of messages as for `enqueue`, such as a generator; only one is in memory at a time.
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
-        tracestate: goes with it.
-        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
+        tracestate: goes with `traceparent`.
+        contracts: message contracts that messages must meet, see `load_contracts`; the relay checks them in any case.
 
     Raises:
-        MessageError: one can never be sent, or breaks an enforced contract; the sentence names its place, and nothing was inserted.
+        MessageError: a message can never be sent, or breaks an enforced contract; the error names its place, and nothing was inserted.
         TypeError: as `enqueue`.
         psycopg.Error: the database refused; nothing was inserted.
     """

@@ -1,4 +1,4 @@
-"""What a helper may be given to write on, checked before any SQL: with a wrong one a call may return an id and enqueue nothing.
+"""Checks, before any SQL, the connection that a helper gets: with a wrong one a call may return an id and enqueue nothing.
 
 Objects of other libraries are known by the names of their classes, so that none of those libraries is imported.
 """
@@ -38,14 +38,14 @@ _OTHERWISE: Final = "pass the one whose transaction the message belongs to"
 
 
 def sync_connection(handle: object, call: str) -> psycopg.Connection[Any]:
-    """The psycopg connection that a helper was given, itself or by a cursor.
+    """The psycopg connection that a helper was given, directly or as that of a cursor.
 
     Args:
         handle: the application's argument.
         call: the helper's name.
 
     Raises:
-        TypeError: it is none; the sentence names the call that takes it.
+        TypeError: the argument is neither; the error names the right call.
     """
     own = handle.connection if isinstance(handle, psycopg.Cursor) else handle
     if isinstance(own, psycopg.Connection):
@@ -62,7 +62,7 @@ def async_connection(handle: object, call: str) -> psycopg.AsyncConnection[Any]:
 
 
 def wrong_handle(handle: object, call: str, takes: str) -> TypeError:
-    """The error for a handle that a helper does not take; it shows the handle's type alone, as a URL holds a password.
+    """The error for a handle that a helper does not take; it shows only the handle's type, because a URL may hold a password.
 
     Args:
         handle: the application's argument.
@@ -73,6 +73,6 @@ def wrong_handle(handle: object, call: str, takes: str) -> TypeError:
     advice = next((_CALLS[kind] for kind in kinds if kind in _CALLS), _OTHERWISE)
     name = call.rpartition(".")[2].removesuffix("_async")
     if "relay.client." not in advice:
-        # COPY is psycopg's alone.
+        # Only psycopg has COPY.
         name = name.replace("enqueue_copy", "enqueue_many")
     return TypeError(f"{call} takes {takes}, not {type(handle).__name__}: {advice.format(name)}.")

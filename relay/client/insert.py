@@ -48,7 +48,7 @@ def inserted_ids(messages: Sequence[Message], rows: Iterable[Sequence[Any]]) -> 
     """The ids of messages; for messages with a key, as the statement returned them.
 
     Raises:
-        MessageError: retention forgot a dedup_key in the very moment that it was asked for; the transaction should be rolled back.
+        MessageError: retention forgot a dedup_key at the very moment of the statement; the transaction should be rolled back.
     """
     if not messages[0].keyed:
         return [message.id for message in messages]

@@ -30,7 +30,7 @@ from relay.codec.options import plan
 from relay.errors import RelayError
 
 ORDERING_KEY_LIMIT: Final = 1024
-"""Bytes, as of the other keys; the database refuses more (sql/0002_validity.sql, sql/0021_keyed.sql)."""
+"""Bytes, also for the other keys; the database refuses more (sql/0002_validity.sql, sql/0021_keyed.sql)."""
 DEDUP_SECONDS_LIMIT: Final = 31_536_000
 """A year (sql/0021_keyed.sql)."""
 DELAY_LIMIT: Final = timedelta(days=36_500)
@@ -54,7 +54,7 @@ class JsonText(str):
 class Options(BaseModel):
     """Publish options; each may also be given in camelCase (docs/options.md says what they do).
 
-    Only what is given is stored; the relay adds `persistent` and `mandatory` where they are left out.
+    Only the given options are stored; the relay adds `persistent` and `mandatory` if they are left out.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,7 +93,7 @@ class Options(BaseModel):
         except OptionsError as error:
             raise ValueError(error.sentence) from None
         if "delivery_mode" in found:
-            # The rules take true and "2" for persistent, as amqplib does.
+            # The rules read true and "2" as persistent, as amqplib does.
             found["delivery_mode"] = 1 if found["delivery_mode"] in (1, 1.0) and found["delivery_mode"] is not True else 2
         return found
 
@@ -170,9 +170,9 @@ class Message(BaseModel):
     expires_at: _Time | None = None
     """Not sent after this time: archived as rejected, code expired."""
     dedup_key: str | None = None
-    """The second message with the key and the exchange is not enqueued."""
+    """A further message with this key and exchange is not enqueued."""
     dedup_seconds: Annotated[int, Strict()] | None = None
-    """How long the key is known; the default is the setting dedup_seconds."""
+    """How many seconds the key is known; the default is the setting dedup_seconds."""
     coalesce_key: str | None = None
     """Of the unsent messages with this key and exchange, only the newest is sent."""
     bundle_key: str | None = None
@@ -236,7 +236,7 @@ def sentence(error: ValidationError) -> str:
 
 
 def content_text(content: Any) -> str:
-    """The JSON text that the column `content` takes; ValueError with a sentence otherwise."""
+    """The JSON text for the column `content`; ValueError with a sentence if there is none."""
     if not isinstance(content, JsonText):
         text = json_text(content, "content")
     else:
@@ -268,7 +268,7 @@ def _check_delay(delay: timedelta, available_at: datetime | None) -> None:
 
 
 def _check_keys(message: Message) -> None:
-    """In the words of queue_message_keys_check() (sql/0021_keyed.sql)."""
+    """Check the keys; the errors are those of queue_message_keys_check() (sql/0021_keyed.sql)."""
     if message.bundle_key is not None and message.coalesce_key is not None:
         raise ValueError("bundle_key and coalesce_key are both given; a message is sent with others or replaced by them")
     if message.bundle_key is not None and message.body is not None:

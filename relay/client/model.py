@@ -43,7 +43,7 @@ class OutboxModel(BaseModel):
     override `outbox_routing_key`, `outbox_ordering_key` and its kin for the other keys.
 
     Raises:
-        TypeError: when a class is made whose `routing_key` or a key names no field of it, or whose value has the wrong type.
+        TypeError: when a subclass is defined: its `routing_key` or a key names no field of it, or a class argument has the wrong type.
     """
 
     __outbox_exchange__: ClassVar[str | None] = None
@@ -75,14 +75,14 @@ class OutboxModel(BaseModel):
         Args:
             exchange: where its messages go; empty for the default exchange.
             routing_key: as `str.format` takes it, with names of fields: `invoice.{country}.paid`.
-            options: what every message of the class has.
-            ordering_key: the name of the field whose value orders messages; null for no order.
+            options: publish options of every message of the class.
+            ordering_key: the name of the field whose value orders messages; None for no order.
             dedup_key: the name of the field whose value is enqueued once (docs/keys.md).
-            dedup_seconds: for how long it is known; by default the database's setting.
-            coalesce_key: the name of the field of whose values only the newest message is sent.
-            bundle_key: the name of the field by whose values messages are sent together.
+            dedup_seconds: how long a dedup key is known; by default the database's setting.
+            coalesce_key: the name of a field; of the messages with the same value only the newest is sent.
+            bundle_key: the name of a field; messages with the same value are sent together.
             by_alias: whether the content has the fields' aliases; by default as the model's configuration says.
-            kwargs: of other classes.
+            kwargs: the arguments of other base classes.
         """
         super().__init_subclass__(**kwargs)
         class_options = {
@@ -119,7 +119,7 @@ class OutboxModel(BaseModel):
         return None if name is None else self._value(name)
 
     def outbox_coalesce_key(self) -> str | None:
-        """The key of which only the newest message is sent, or None."""
+        """The key under which only the newest message is sent, or None."""
         name = self.__outbox_coalesce_key__
         return None if name is None else self._value(name)
 

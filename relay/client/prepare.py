@@ -20,8 +20,8 @@ class Trace:
     """The trace context of one call, for messages without their own.
 
     Args:
-        traceparent: of the W3C's shape; by default that of OpenTelemetry's current span, if there is one.
-        tracestate: goes with it.
+        traceparent: in the W3C's form; by default that of OpenTelemetry's current span, if there is one.
+        tracestate: goes with `traceparent`.
     """
 
     def __init__(self, traceparent: str | None = None, tracestate: str | None = None) -> None:
@@ -67,7 +67,7 @@ def prepare_all(messages: Iterable[MessageLike], trace: Trace, contracts: Client
     """Prepare the messages of one statement.
 
     Raises:
-        MessageError: `prepare` refuses one, or some have a key and some have none; the sentence names the place of the first.
+        MessageError: `prepare` refuses one, or some have a key and some have none; the error names the place of the first wrong one.
     """
     prepared = [prepare_at(place, message, trace, contracts) for place, message in enumerate(messages, start=1)]
     for place, message in enumerate(prepared, start=1):
@@ -76,19 +76,20 @@ def prepare_all(messages: Iterable[MessageLike], trace: Trace, contracts: Client
 
 
 def check_keyed(place: int, message: Message, *, keyed: bool) -> None:
-    """Refuse a message for another table than the ones before: two statements would keep neither order nor atomicity.
+    """Refuse a message for another table than the ones before: two statements would preserve neither order nor atomicity.
 
     Args:
         place: of the message in its call, from 1.
-        message: that comes next.
+        message: the next one.
         keyed: whether the messages before it have a key.
 
     Raises:
-        MessageError: it has a key and they have none, or it has none and they have one; the sentence names its place.
+        MessageError: it has a key and they have none, or it has none and they have one; the error names its place.
     """
     if message.keyed is keyed:
         return
     here, before = ("a key", "none") if message.keyed else ("no key", "one")
     raise MessageError(
-        f"message {place} has {here} (dedup_key, coalesce_key, bundle_key), and those before it have {before}: enqueue them in calls apart"
+        f"message {place} has {here} (dedup_key, coalesce_key, bundle_key), and those before it have {before}: "
+        "enqueue them in separate calls"
     )

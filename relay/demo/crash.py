@@ -14,7 +14,7 @@ from relay.demo.sidecars import Sidecars
 _LOOK: Final = 0.005
 _MANY: Final = 50
 _LIMIT: Final = 5.0
-"""Seconds within which a relay with so many messages in flight must be found."""
+"""Seconds within which a relay with that many messages in flight must be found."""
 _QUIET: Final = 1.0
 """Seconds in which the statements of a frozen relay must end."""
 
@@ -51,7 +51,7 @@ async def crash_a_holder(observer: Observer, sidecars: Sidecars) -> Crash:
 
 
 async def _frozen_holder(observer: Observer, sidecars: Sidecars, least: int) -> Holder:
-    """A frozen relay with at least so many messages under its locks."""
+    """A frozen relay with at least `least` messages under its locks."""
     while True:
         for holder in (await observer.holders())[:1]:
             if holder.held >= least and await _stands_still(observer, sidecars, holder, least):

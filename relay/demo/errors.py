@@ -6,4 +6,4 @@ from relay.errors import RelayError
 
 
 class DemoError(RelayError):
-    """Something went otherwise than it must; the message says what."""
+    """Something did not go as it must; the message says what."""

@@ -1,4 +1,4 @@
-"""Looks at the database from outside of shop and relays: progress, who holds what, and the archive for the ledger."""
+"""Reads the database from outside of shop and relays: the progress, each relay's messages, and the archive for the ledger."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Holder(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far it is, in messages."""
+    """How far the demo is, in messages."""
 
     waiting: int
     successes: int
@@ -83,12 +83,12 @@ class Observer:
         return [id_ for (id_,) in await self._rows("list_held", relay_id=relay_id)]
 
     async def sweep(self) -> int:
-        """Free or archive what is under expired locks; return how many messages were archived."""
+        """Free or archive the messages under expired locks; return how many messages were archived."""
         [(_, archived)] = await self._rows("sweep_locks")
         return int(archived)
 
     async def write_ledger(self, folder: Path) -> None:
-        """Write what archive and queue hold now."""
+        """Write the present rows of archive and queue."""
         for name, listed in ((ledger.ARCHIVE, "list_archive"), (ledger.QUEUE, "list_queue")):
             with Journal(folder / name) as journal:
                 async with self._connection.cursor(row_factory=dict_row) as cursor:

@@ -32,7 +32,7 @@ _REFUSED: Final = [
 
 
 async def insert_oddities(shop: Shop, say: Callable[[str], None]) -> None:
-    """Insert them all, saying what they are."""
+    """Insert all these messages, and print what they are."""
     async with await shop.connect() as connection:
         await shop.trade(connection, _DELAYED)
         say(f"shop: {len(_DELAYED)} messages are due only in 1 to 5 s (available_at)")

@@ -22,7 +22,7 @@ from relay.demo.summary import archived, dead_by_reason, mismatches, one_of_each
 from relay.demo.verdict import judged, played
 
 LEAST: Final = 600
-"""Fewer are sent before a relay can be killed over them."""
+"""Fewer messages would be sent before a relay can be killed while it holds some."""
 _LOOK_FURTHER: Final = "SELECT id, exchange, result, error_code, error_detail FROM queue_message_dead_list"
 
 
@@ -30,12 +30,12 @@ def main(*, messages: int, folder: Path | None = None, keep: bool = False) -> in
     """Run the demo on private servers and print its summary; return 0 if everything adds up, else 1, or 128 + the signal that cut it short.
 
     Args:
-        messages: good messages, about.
-        folder: keeps the ledger, in place of one that was there.
+        messages: about how many good messages.
+        folder: keeps the ledger, and replaces that of an earlier demo.
         keep: leave the servers up after the summary, until a signal comes.
 
     Raises:
-        RelayError: it could not be played to its end; the message is one sentence.
+        RelayError: the demo could not be played to its end; the message is one sentence.
     """
     screen = Screen()
 
@@ -57,7 +57,7 @@ def check(folder: Path) -> int:
 
 def _demonstrate(screen: Screen, folder: Path, messages: int, *, keep: bool) -> int:
     if messages < LEAST:
-        raise DemoError(f"The demo needs {LEAST} messages at least (--messages), so that a relay can be killed while it holds some.")
+        raise DemoError(f"The demo needs at least {LEAST} messages (--messages), so that a relay can be killed while it holds some.")
     folder.mkdir(parents=True, exist_ok=True)
     with devservers.postgres(say=screen.say) as database, devservers.rabbitmq(say=screen.say) as broker:
         story = Story(database_url=database.url, amqp_url=broker.url, folder=folder, messages=messages, screen=screen)

@@ -1,4 +1,4 @@
-"""What the person who runs the demo sees: lines with the time, and how far it is."""
+"""What the person who runs the demo sees: lines with the time, and the progress."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.console import Console, RenderableType
 from rich.status import Status
 
 _EVERY = 5.0
-"""Seconds between two lines of progress where no terminal can show one that moves."""
+"""Seconds between two lines of progress without a terminal, which would show one line that changes."""
 
 
 class Screen:
-    """Lines, a line that moves on a terminal, and tables."""
+    """Lines, on a terminal a line that changes, and tables."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
@@ -24,7 +24,7 @@ class Screen:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the beginning."""
         return time.monotonic() - self._began
 
     def say(self, line: str) -> None:
@@ -50,7 +50,7 @@ class Screen:
         self._status = None
 
     def update(self, text: str) -> None:
-        """Say how far it is; where nothing can move, only now and then."""
+        """Show the progress; without a terminal only now and then."""
         if self._status is not None:
             self._status.update(f"{self.seconds:.0f} s  {text}")
         elif time.monotonic() - self._shown_at > _EVERY:

@@ -23,13 +23,13 @@ PAUSE: Final = 0.06
 """Longest pause of a customer between two orders, in seconds."""
 _ROLLED_BACK: Final = 0.1
 _UNDONE: Final = 0.2
-"""Shares of the orders that are rolled back, and in which a savepoint is undone."""
+"""Shares of the orders that are rolled back, and of the orders that undo a savepoint."""
 _KEYS: Final = 4
 """Customers whose messages keep their order, for each seller."""
 
 
 class Draft(NamedTuple):
-    """A message before its INSERT, and what must become of it."""
+    """A message before its INSERT, and the result that it must have."""
 
     exchange: str = EXCHANGE
     routing_key: str = "order.placed"
@@ -66,7 +66,7 @@ class Shop:
         return await AsyncConnection.connect(self._url, application_name="example shop")
 
     async def sold(self, messages: int) -> None:
-        """Return when so many messages are committed."""
+        """Return when this many messages are committed."""
         async with self._progress:
             await self._progress.wait_for(lambda: self.committed >= messages)
 
@@ -107,10 +107,10 @@ class Shop:
             await self._end(connection, [self._noted(str(message.id), message.ordering_key) for message in drafts], [])
 
     async def be_refused(self, connection: AsyncConnection, draft: Draft) -> str:
-        """Insert what can never be sent; return the sentence with which the database refuses it.
+        """Insert a message that can never be sent; return the database's error message.
 
         Raises:
-            DemoError: it was taken.
+            DemoError: the database accepted it.
         """
         id_ = str(uuid4())
         try:
@@ -118,13 +118,13 @@ class Shop:
         except psycopg.Error as error:
             sentence = error.diag.message_primary or str(error)
         else:
-            raise DemoError(f"The INSERT took a message that can never be sent ({draft.routing_key}); it must refuse it.")
+            raise DemoError(f"The INSERT accepted a message that can never be sent ({draft.routing_key}); it must refuse it.")
         finally:
             await self._end(connection, [self._noted(id_)], [], commit=False)
         return sentence
 
     async def abandon(self, connection: AsyncConnection, times: int) -> None:
-        """Leave a message under an expired lock, as a worker does that has crashed on it so many times."""
+        """Leave a message under an expired lock, as a worker does that has crashed on it this many times."""
         message = await self._insert(connection, Draft(content={"part": "crash"}, expect="lock_expired"))
         for _ in range(times):
             await connection.execute(statement("lock_by_hand"), {"id": message["id"]})
@@ -148,7 +148,7 @@ class Shop:
             return [(await self._insert(connection, draft))["id"] for draft in drafts]
 
     def _noted(self, id_: str, key: str | None = None, expect: str = "success") -> dict[str, Any]:
-        """What the ledger says of a message; places rise, so they order the messages of a key."""
+        """The ledger's entry for a message; places rise, so they order the messages of a key."""
         return {"id": id_, "expect": expect, "key": key, "place": next(self._places)}
 
     async def _end(

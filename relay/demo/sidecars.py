@@ -1,4 +1,4 @@
-"""The relays of the demo, each a process as in production, with settings of the demo's own and none of the user's."""
+"""The relays of the demo, each a process as in production, with the demo's settings and none of the user's."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Sidecars:
         return out.decode()
 
     async def start(self, *names: str, words: Sequence[str] = ("run",), settings: Mapping[str, str] = _NONE) -> None:
-        """Start a relay of each name, or what other words of the command say, with further settings; return when all are ready.
+        """Start a relay of each name, or another command by its `words`, with further settings; return when all are ready.
 
         Raises:
             DemoError: one is not ready in time; the message ends with its last words.

@@ -17,7 +17,7 @@ def interruptible() -> Iterator[list[int]]:
         caught.append(number)
         signal.raise_signal(signal.SIGINT)
 
-    # A shell without job control ignores SIGINT for what it starts in the background; nohup means its SIG_IGN.
+    # A shell without job control makes background commands ignore SIGINT, so set it in any case. A signal that nohup ignores stays ignored.
     before = {signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler)}
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:

@@ -22,7 +22,7 @@ from relay.demo.sidecars import Sidecars
 
 LOCK_SECONDS: Final = 10
 RECOVERY_SECONDS: Final = LOCK_SECONDS + 5
-"""In which the messages of a killed relay are settled by another one."""
+"""Seconds within which another relay settles the messages of a killed one."""
 _RELAYS: Final = ("relay-1", "relay-2")
 _SELLERS: Final = 3
 _MOST_SALES: Final = 1200
@@ -36,7 +36,7 @@ _LOOK: Final = 0.1
 
 
 def settings(database_url: str, amqp_url: str) -> dict[str, str]:
-    """Variables of every relay command in the demo; the first one seeds the database's policy."""
+    """Variables of every relay command in the demo; the first command writes some of them into the database's policy."""
     return {
         "RELAY_DATABASE_URL": database_url,
         "RELAY_AMQP_URL": amqp_url,
@@ -56,7 +56,7 @@ class Story:
         database_url: an empty database.
         amqp_url: a broker that does not know the demo's exchanges.
         folder: of the ledger.
-        messages: good messages, about.
+        messages: about how many good messages.
         screen: what people see.
     """
 
@@ -68,7 +68,7 @@ class Story:
         self._screen = screen
 
     async def tell(self) -> list[Check]:
-        """Play everything; what was started ends with it. Return what the scenes after the shop's have found.
+        """Play everything, and end whatever was started. Return the findings of the scenes after the shop.
 
         Raises:
             RelayError: something failed; the message says what.
@@ -90,7 +90,7 @@ class Story:
             return await scenes.play(self._database_url, self._amqp_url, self._sidecars, self._screen.say)
 
     async def explain(self, id_: str) -> str:
-        """What `relay show` says of a message."""
+        """The output of `relay show` for a message."""
         with Sidecars(settings(self._database_url, self._amqp_url)) as sidecars:
             return await sidecars.command("show", id_)
 
@@ -124,14 +124,14 @@ class Story:
         self._screen.say(f"sweep: {archived} message of the worker that crashed is dead")
 
     async def _crash(self, *, after: int, burst: int) -> None:
-        """Half-way through the sales, commit many messages at once, and kill a relay over them."""
+        """Half-way through the sales, commit many messages at once, and kill a relay that holds some."""
         await self._shop.sold(after)
-        # One on its last attempt would rightly end as lock_expired, and the ledger expects another result.
+        # A message on its last attempt would rightly end as lock_expired, and the ledger expects another result.
         with suppress(TimeoutError):
             async with asyncio.timeout(_DYING_SECONDS):
                 await until(self._has_dead, every=_LOOK)
         caught = asyncio.create_task(crash_a_holder(self._observer, self._sidecars))
-        # A busy machine may look away while relays empty the queue, so they get several chances to be caught.
+        # On a busy machine the relays may empty the queue between two checks, so there are several bursts.
         for _ in range(_BURSTS):
             await self._shop.burst(burst // _BURSTS)
             await asyncio.wait({caught}, timeout=_BURST_SECONDS)
@@ -143,7 +143,7 @@ class Story:
         return (await self._observer.progress()).dead >= DYING
 
     async def _wait_for_the_end(self) -> None:
-        """Until no message waits, or a time that is ample is over."""
+        """Return when no message waits, or after an ample time."""
         self._screen.say(f"shop: closed; the locks of the killed relay expire after {LOCK_SECONDS} s, then its messages go out again")
         try:
             async with asyncio.timeout(_END_SECONDS):

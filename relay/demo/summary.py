@@ -54,7 +54,7 @@ def dead_by_reason(folder: Path) -> Table:
 
 
 def one_of_each(checks: Sequence[Check]) -> Table:
-    """What the scenes after the shop's have found."""
+    """The findings of the scenes after the shop."""
     made = table("one of each: what else it does", "found", "must be")
     for words, found, must_be in checks:
         made.add_row(words, f"{found}", f"{must_be}", style=None if found == must_be else "bold red")
@@ -81,7 +81,7 @@ def _promises(report: Report) -> list[tuple[str, float, int]]:
         ("another result than the shop expects", len(report.unexpected_result), 0),
         ("delivered before they were due", len(report.early), 0),
         ("order breaks within a key", len(report.order_breaks), 0),
-        ("duplicates, of what was in flight at the kill", report.duplicates, report.in_flight),
-        ("duplicates of anything else", len(report.unexplained), 0),
+        ("duplicates of messages in flight at the kill", report.duplicates, report.in_flight),
+        ("duplicates of other messages", len(report.unexplained), 0),
         ("seconds from the kill until its last message is settled", report.recovery_seconds or 0.0, RECOVERY_SECONDS),
     ]

@@ -17,7 +17,7 @@ _WIDTH: Final = 56
 
 
 def played(screen: Screen, play: Callable[[], int], *, gone: str) -> int:
-    """Play a demo to its end and return its exit code, or 128 + the signal that cut it short; then `gone` is what is left no more."""
+    """Play a demo and return its exit code, or 128 + the signal that cut it short. `gone` names the things that no longer exist then."""
     with interruptible() as caught:
         try:
             return play()
@@ -46,6 +46,6 @@ def table(what: str, *numbers: str) -> Table:
 
 
 def promise(to: Table, words: str, found: float, limit: int = 0) -> None:
-    """Add a row that says what was found of something, and how much of it may be."""
+    """Add a row with a promise, the number that was found, and the highest number that is allowed."""
     shown = f"{found:.1f}" if isinstance(found, float) else f"{found}"
     to.add_row(words, shown, "0" if limit == 0 else f"≤ {limit}", style="bold red" if found > limit else None)

@@ -1,7 +1,7 @@
 """PostgreSQL and RabbitMQ for the demo and the tests, on any machine, without touching the user's own servers.
 
-Nothing of the user's is read but TEST_DATABASE_URL and TEST_AMQP_URL. Servers listen on free loopback ports, keep everything in a
-folder of their own below /tmp, and end with this process, however it ends.
+Of the user's own servers only those of TEST_DATABASE_URL and TEST_AMQP_URL are used. Private servers listen on free loopback ports, keep
+everything in a folder of their own below /tmp, and end with this process, however it ends.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def postgres(*, say: Say, settings: Sequence[str] = (), fsync: bool = False, pri
     Args:
         say: takes lines for the person who waits.
         settings: of a private server, each `name=value`.
-        fsync: a private server keeps what was committed even when the machine fails.
-        private: never a lent server, because this one is to be killed, stopped or starved.
+        fsync: a private server keeps committed data even if the machine fails.
+        private: use no borrowed server, because this one will be killed, stopped or starved.
 
     Raises:
-        LocalServerError: none can be had; the message is the line to type.
+        LocalServerError: no server is available; the message is the line to type.
     """
     lent = os.environ.get("TEST_DATABASE_URL")
     if lent and not private:
@@ -71,10 +71,10 @@ def rabbitmq(
         config: lines of rabbitmq.conf for a private node.
         plugins: to enable in a private node.
         tls: certificates of a private node's TLS listener.
-        private: never a lent broker, because this one is to be killed, stopped or starved.
+        private: use no borrowed broker, because this one will be killed, stopped or starved.
 
     Raises:
-        LocalServerError: none can be had; the message is the line to type.
+        LocalServerError: no server is available; the message is the line to type.
     """
     lent = os.environ.get("TEST_AMQP_URL")
     if lent and not private:

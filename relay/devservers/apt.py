@@ -33,7 +33,7 @@ def cache_folder() -> Path:
             continue
         if folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK):
             return folder
-    message = f"No folder for downloads can be written; set XDG_CACHE_HOME to one that {home} is not."
+    message = f"Neither {home} nor /var/tmp can be written for downloads; set XDG_CACHE_HOME to a folder that can."
     raise LocalServerError(message)
 
 
@@ -62,9 +62,9 @@ def unpack(package: str, *, family: Sequence[str], say: Say, finish: Callable[[P
     """Download a package and its dependencies without root, and unpack them; return the folder, which is kept.
 
     Args:
-        package: what apt calls it.
-        family: beginnings of the names of the packages that are needed even if the machine has them; of the other ones only
-            missing libraries are fetched.
+        package: its name for apt.
+        family: prefixes of the packages that are needed even if the machine has them; of other packages only missing
+            libraries are fetched.
         say: takes the progress.
         finish: called with the new tree and with the path that it will have in the end.
 

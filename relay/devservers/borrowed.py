@@ -88,7 +88,7 @@ class BorrowedRabbitMQ:
 
     @property
     def _api(self) -> str:
-        """The management API on its usual port: the AMQP port and 10000, 15672 or with TLS 15671."""
+        """The management API on its usual port: the AMQP port plus 10000; by default 15672, or 15671 with TLS."""
         secure = self._lent.scheme == "amqps"
         port = (self._lent.port or (5671 if secure else 5672)) + 10_000
         return f"{'https' if secure else 'http'}://{self._lent.hostname or 'localhost'}:{port}/api"

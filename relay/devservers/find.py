@@ -27,7 +27,7 @@ _MISSING = f"RabbitMQ was not found and cannot be fetched ({{reason}}); type: su
 class Installation(NamedTuple):
     """Where RabbitMQ's scripts are, and Erlang's if they are not in PATH.
 
-    With `root` all of it belongs to a tree of another Debian release, which its programs take for the whole machine.
+    With `root` everything is in a tree of another Debian release, which its programs see as the root folder.
     """
 
     scripts: Path
@@ -44,7 +44,7 @@ class Installation(NamedTuple):
         return self.inside([str(self.scripts / script), *words])
 
     def inside(self, command: list[str]) -> list[str]:
-        """The same command inside its tree, without root; /tmp, with every server's folder, is the machine's."""
+        """The same command inside its tree, without root; /tmp is the machine's, because it has the servers' folders."""
         if self.root is None:
             return command
         within = [word.removeprefix(str(self.root)) or "/" for word in command]

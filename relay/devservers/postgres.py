@@ -34,7 +34,7 @@ _SETTINGS = (
 POSTGRES_FOLDER = "TEST_POSTGRES_FOLDER"
 """Names the folder below which servers keep their data, such as one in memory."""
 _UNSAFE_AND_FAST = ("fsync=off", "full_page_writes=off", "jit=off")
-"""What no application of a demo or a test misses. Half of the processor time of a test on full tables went into compiling plans."""
+"""Settings whose loss no demo or test notices. Compiling plans took half of the processor time of a test on full tables."""
 
 
 class Postgres(Server):

@@ -26,8 +26,8 @@ LOOPBACK = "127.0.0.1"
 _STEP = 0.02
 """Seconds between two polls of a process that starts or ends."""
 
-# Sleeps until the pipe closes, which the kernel does for a process that was killed as well; the servers are in sessions of their
-# own, so that no Ctrl-C reaches them before their owner has ended them in order.
+# The guard sleeps until its pipe closes; the kernel closes the pipe of a killed process too. The servers are in sessions of their own,
+# so that no Ctrl-C reaches them before their owner has ended them in order.
 _GUARD = """
 cat >/dev/null
 each() { for ward in "$folder"/wards/*; do [ -e "$ward" ] && read -r signal target <"$ward" && "$@"; done; }
@@ -84,7 +84,7 @@ class Keeper:
         return process
 
     def forget(self, name: str) -> None:
-        """Whether the process of this name has ended."""
+        """Note that the process of this name has ended, so that the guard leaves it alone."""
         (self.folder / "wards" / name).unlink(missing_ok=True)
 
     def output(self, name: str) -> str:
@@ -104,8 +104,8 @@ class Server(ABC):
     """The life of a private server, from `with` or `start` on; `stop` keeps its data, `close` removes all.
 
     Args:
-        title: what it is called in a sentence.
-        name: what its process is called in its folder.
+        title: the server's name in messages.
+        name: the process's name in its folder.
         prefix: begin of the folder's name.
         stop_by: signal that shuts it down in order.
         parent: where its folder is made; None for /tmp.
@@ -215,7 +215,7 @@ class Server(ABC):
 def free_ports(count: int) -> list[int]:
     """Return distinct free loopback ports below the range of outgoing connections.
 
-    A client that keeps connecting to a stopped server can be given the server's own port, and then holds it against the server.
+    Otherwise a client that keeps connecting to a stopped server could get the server's port for itself, and the server could not start.
     """
     lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     candidates = range(10_240, lowest_outgoing) if lowest_outgoing > 12_000 else range(49_152, 65_536)  # noqa: PLR2004

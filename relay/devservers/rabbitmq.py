@@ -72,7 +72,7 @@ class RabbitMQ(Server):
     def persist_topology(self) -> None:
         """Write new declarations to the disk at once.
 
-        RabbitMQ's Mnesia answers a declaration before it is on disk, and confirms messages for a queue that a crash then forgets.
+        With Mnesia, RabbitMQ answers a declaration before it is on disk. So it may confirm messages for a queue that a crash then loses.
         """
         self.ctl("eval", "catch mnesia:sync_log().")
 

@@ -10,20 +10,20 @@ from relay.inbox.delivery import Problem
 from relay.inbox.ports import InboxStore
 
 REFUSALS: Final = 3
-"""Attempts before a refused delivery is rejected, where the cause may lie outside of it, such as in a trigger."""
+"""Attempts before a refused delivery is rejected, if the cause may lie elsewhere, such as in a trigger."""
 SILENCES: Final = 3
-"""Writes of a delivery alone that PostgreSQL does not end, while it takes others, before it is rejected."""
+"""Unanswered writes of a single delivery after which it is rejected, if PostgreSQL accepts others meanwhile."""
 LOST_SECONDS: Final = 15.0
-"""How long a lock may be one of a lost statement of our own: PostgreSQL looks every 10 seconds whether its client is there."""
+"""For this long a lock may belong to our own lost statement: PostgreSQL checks only every 10 seconds whether its client is there."""
 
 
 class Blame:
     """Judges the failed attempts of one write.
 
     Args:
-        inbox: is asked whether it takes another message, where a write went unanswered or waited for a lock.
-        rejects: a delivery that causes the failure is rejected. A single failure is not enough where the cause may lie elsewhere.
-        lost_at: when a statement that wrote these deliveries was lost, which may still be at work; monotonic seconds.
+        inbox: is asked whether it accepts another message, if a write got no answer or waited for a lock.
+        rejects: whether a delivery that causes the failure is rejected. If the cause may lie elsewhere, a single failure is not enough.
+        lost_at: monotonic seconds when a statement that wrote these deliveries was lost; it may still be running.
 
     """
 
@@ -43,7 +43,7 @@ class Blame:
             return not self._rejects or self._refusals > REFUSALS
         if not error.in_passing:
             self.lost_at = time.monotonic()
-        # A server that is slow, locked or away takes no other message either, and is waited for.
+        # A server that is slow, locked or away accepts no other message either: wait for it.
         if not (error.unanswered or error.in_passing) or not await self._inbox.takes_others():
             return False
         if error.in_passing:
@@ -53,7 +53,7 @@ class Blame:
 
 
 def problem_of(error: StoreError) -> Problem | None:
-    """Why a delivery that caused this error is rejected; None for one that waits for a lock, or for a trigger's repair."""
+    """Why a delivery that caused this error is rejected; None if it waits for a lock, or for the repair of a trigger."""
     if error.in_passing or error.broken_trigger:
         return None
     if not error.unanswered:

@@ -62,7 +62,7 @@ class Delivery:
 def delivery(
     *, queue: str, exchange: str, routing_key: str, payload: bytes, properties: Mapping[str, Any], max_body_bytes: int
 ) -> Delivery:
-    """Make a delivery of what the broker sent; raises for no content.
+    """Make a delivery of what the broker sent; never raises, whatever the content.
 
     Args:
         queue: from which it was consumed.
@@ -100,7 +100,7 @@ def _message_id(headers: Mapping[str, Any], message_id: str | None) -> str:
     for given in (headers.get(RELAY_ID), message_id):
         if isinstance(given, str) and given and len(given.encode()) <= _MAX_ID_BYTES and "\0" not in given:
             return given
-    # A redelivery of it looks like another message. But a repeated write must recognize its own delivery.
+    # Without an id a redelivery looks like another message. But a repeated write must recognize its own delivery.
     return f"delivery:{uuid4()}"
 
 
@@ -164,7 +164,7 @@ def declares_json(properties: Mapping[str, Any]) -> bool:
 
 
 def _content(payload: bytes) -> tuple[str | None, Problem | None]:
-    """JSON text for `content`, or the problem. Neither for JSON that PostgreSQL cannot store, or not soon: that stays in `body`."""
+    """JSON text for `content`, or the problem. Neither for JSON that PostgreSQL cannot store, or only slowly: it stays in `body`."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:

@@ -9,12 +9,12 @@ from relay.inbox.delivery import Delivery, Problem
 
 
 class Taken(NamedTuple):
-    """A delivery that was taken from its queue, and what acknowledges it."""
+    """A delivery that was taken from its queue, with the channel and tag that acknowledge it."""
 
     delivery: Delivery
     channel: Any
     tag: int
-    """Of the delivery on its channel; later deliveries have larger ones."""
+    """The delivery's tag on its channel; later deliveries have larger tags."""
 
 
 class DeliverySource(Protocol):
@@ -46,7 +46,7 @@ class InboxStore(Protocol):
         """Archive a delivery as rejected; False if it was received before."""
 
     async def takes_others(self) -> bool:
-        """Whether the inbox takes a message, and commits, just now; what was taken is taken back. Never raises StoreError."""
+        """Whether the inbox accepts and commits a test message now; the message is removed again. Never raises StoreError."""
 
     async def waiting(self, limit: int) -> int:
         """Messages in the inbox; the count stops above `limit`."""

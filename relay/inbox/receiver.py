@@ -22,11 +22,11 @@ from relay.inbox.delivery import Problem
 from relay.inbox.ports import DeliverySource, InboxStore, Taken
 
 LONGEST_PAUSE = 5.0
-"""Seconds at most between two attempts while the database is unavailable, and between two rounds of deliveries that are held up."""
+"""Seconds at most between two attempts while the database is unavailable, and between two rounds of held deliveries."""
 WASTED_SECONDS = 0.5
-"""Seconds after which a round of deliveries that are held up ends, as far as they went to those that still are."""
+"""A round of held deliveries ends after this many seconds spent on deliveries that stay held."""
 REST = 10
-"""Rest after a round, as a multiple of those seconds: what comes in meanwhile has the rest of the time."""
+"""Pause after a round, as a multiple of those seconds: new deliveries have the rest of the time."""
 
 
 class Received(NamedTuple):
@@ -42,11 +42,11 @@ class Received(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A delivery that waits, unacknowledged, for something of others, such as an open transaction that has marked it."""
+    """A delivery that waits, unacknowledged, for another session, such as an open transaction that has marked it."""
 
     taken: Taken
     blame: Blame
-    """Remembers what became of it before."""
+    """Remembers its earlier failures."""
     error: StoreError
 
 
@@ -86,7 +86,7 @@ class Receiver:
         self._database_error: str | None = None
         self._held: deque[Held] = deque()
         self._rounds = 0
-        """Rounds since something began to be held up."""
+        """Rounds since the first delivery was held."""
         self._round_at = 0.0
         self._backpressure = InboxBackpressure(source=source, inbox=inbox, limit=limit, emit=emit)
 
@@ -114,7 +114,7 @@ class Receiver:
         self._stopping.set()
 
     async def _next(self) -> list[Taken] | None:
-        """What is taken next; None at the stop, and when it is time to try what is held up."""
+        """The next deliveries; None at the stop, and when it is time to try the held ones."""
         patience = max(0.0, self._round_at - self._clock()) if self._held else None
         with suppress(TimeoutError):
             return await unless(self._stopping, asyncio.wait_for(self._source.take(self._batch_size, self._batch_bytes), patience))
@@ -133,7 +133,7 @@ class Receiver:
             await self._backpressure.wrote(received.new)
 
     async def _try_held(self) -> None:
-        """Try once what is held up: what is free is written, whatever time it takes; the rest delays what comes by a tenth at most."""
+        """Try each held delivery once. Free ones are written, however long it takes; the others delay new ones by a tenth at most."""
         wasted = 0.0
         for _ in range(len(self._held)):
             began, held = self._clock(), self._held.popleft()
@@ -159,14 +159,14 @@ class Receiver:
         return received
 
     async def _persist(self, taken: Sequence[Taken], blame: Blame | None = None) -> Received:
-        """Write deliveries. Divide those that fail while others get through, until the one at fault is alone. Reject or hold that one."""
+        """Write deliveries. If they fail while others succeed, divide them until the delivery at fault is alone. Then reject or hold it."""
         alone = len(taken) == 1
         blame = blame or Blame(self._inbox, rejects=alone)
         try:
             new = await self._retry(taken, lambda: self._inbox.write([each.delivery for each in taken]), blame)
         except StoreError as error:
             if not alone:
-                # Half by half would wait for no answer, or for a lock, nine times, where the batch has 500.
+                # Halving a batch of 500 would wait for an answer or a lock nine times.
                 size = 1 if error.unanswered or error.in_passing else len(taken) // 2
                 return await self._write_parts(taken, size, lost_at=blame.lost_at)
             problem = problem_of(error)
@@ -183,7 +183,7 @@ class Receiver:
         return received
 
     async def _reject(self, one: Taken, problem: Problem, blame: Blame) -> Received:
-        """Archive one delivery as rejected, and count it; hold one that the archive does not take either, while it takes others."""
+        """Archive one delivery as rejected, and count it; hold it if the archive refuses it too, but accepts others."""
         rejecting = Blame(self._inbox, rejects=False, lost_at=blame.lost_at)
         try:
             new = await self._retry([one], lambda: self._inbox.reject(one.delivery, problem), rejecting)
@@ -195,12 +195,12 @@ class Receiver:
         return Received(0, 0, [one]) if new is None else Received(0, new, [])
 
     def _hold(self, one: Taken, blame: Blame, error: StoreError) -> Received:
-        """Neither acknowledge nor reject it: it is tried again while others come in."""
+        """Keep a delivery, neither acknowledged nor rejected, to try it again while others come in."""
         self._held.append(Held(one, blame, error))
         return Received(0, 0, [one])
 
     async def _retry(self, taken: Sequence[Taken], write: Callable[[], Awaitable[int]], blame: Blame) -> int | None:
-        """Try until it is written; None if the broker will redeliver all of them. Raise an error that the deliveries cause."""
+        """Retry until the write succeeds; None if the broker will redeliver all of them. Raise an error that the deliveries cause."""
         attempt = 0
         while not (self._source.is_lost(taken) or (attempt and self._stopping.is_set())):
             try:

@@ -6,8 +6,8 @@
         await connection.execute("UPDATE invoice SET paid = true WHERE id = 7")
         await enqueue(connection, Message(exchange="billing", routing_key="invoice.paid", content={"invoice": 7}))
 
-Outside of a transaction asyncpg commits each statement by itself, so the message would be sent whatever becomes of the rest; that is
-refused, unless it is asked for.
+Outside of a transaction asyncpg commits each statement by itself, so the message would be sent even if the rest fails. Such a call is
+refused, unless `autocommit=True` allows it.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ async def enqueue(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the connection's transaction and return its id; where its `dedup_key` is known, the first one's.
+    """Insert one message in the connection's transaction and return its id; if its `dedup_key` is known, the id of the first one.
 
     Args:
         connection: of asyncpg.
         message: a `Message`, an `OutboxModel`, or a mapping with the fields of a `Message`.
-        autocommit: True lets the message commit by itself where there is no transaction.
+        autocommit: True lets the message commit by itself if there is no transaction.
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
-        tracestate: goes with it.
-        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
+        tracestate: goes with `traceparent`.
+        contracts: message contracts that the message must meet, see `load_contracts`; the relay checks them in any case.
 
     Raises:
         MessageError: the message can never be sent, or breaks an enforced contract, or there is no transaction; nothing was executed.
-        TypeError: the connection is none of asyncpg's; the sentence names the call that takes it.
+        TypeError: the connection is not asyncpg's; the error names the right call.
         asyncpg.PostgresError: the database refused.
     """
     _check(connection, "enqueue")
@@ -82,8 +82,8 @@ async def enqueue_many(
 ) -> list[UUID]:
     """Insert messages with one statement in the connection's transaction; return their ids, in order, as `enqueue` does.
 
-    Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
-    Either all have a key or none has one.
+    Args and errors: as `enqueue`; if a message is wrong, nothing is executed for any of them, and the error names its place.
+    Either all have a dedup, coalesce or bundle key, or none has one.
     """
     _check(connection, "enqueue_many")
     prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)

@@ -6,8 +6,8 @@
         Invoice.objects.filter(pk=7).update(paid=True)
         enqueue(Message(exchange="billing", routing_key="invoice.paid", content={"invoice": 7}))
 
-Outside of a transaction Django commits each statement by itself, so the message would be sent whatever becomes of the rest; that is
-refused, unless it is asked for.
+Outside of a transaction Django commits each statement by itself, so the message would be sent even if the rest fails. Such a call is
+refused, unless `autocommit=True` allows it.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ def enqueue(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the current transaction and return its id; where its `dedup_key` is known, the first one's.
+    """Insert one message in the current transaction and return its id; if its `dedup_key` is known, the id of the first one.
 
     Args:
         message: a `Message`, an `OutboxModel`, or a mapping with the fields of a `Message`.
         using: the alias of the database, a PostgreSQL.
-        autocommit: True lets the message commit by itself where there is no transaction.
+        autocommit: True lets the message commit by itself if there is no transaction.
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
-        tracestate: goes with it.
-        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
+        tracestate: goes with `traceparent`.
+        contracts: message contracts that the message must meet, see `load_contracts`; the relay checks them in any case.
 
     Raises:
         MessageError: the message can never be sent, or breaks an enforced contract, or there is no transaction; nothing was executed.
-        TypeError: `using` is no text; the sentence names the call that takes it.
+        TypeError: `using` is no text; the error names the right call.
         django.db.DatabaseError: the database refused.
     """
     _check(using, "enqueue")
@@ -73,8 +73,8 @@ def enqueue_many(
 ) -> list[UUID]:
     """Insert messages with one statement in the current transaction; return their ids, in order, as `enqueue` does.
 
-    Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
-    Either all have a key or none has one.
+    Args and errors: as `enqueue`; if a message is wrong, nothing is executed for any of them, and the error names its place.
+    Either all have a dedup, coalesce or bundle key, or none has one.
     """
     _check(using, "enqueue_many")
     prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)

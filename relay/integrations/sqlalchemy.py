@@ -7,7 +7,7 @@
         enqueue(session, Message(exchange="billing", routing_key="invoice.paid", content={"invoice": 7}))
 
 Nothing here begins, commits or rolls back, except that SQLAlchemy itself begins a transaction at the first statement.
-One statement takes all messages of a call, with one bound parameter.
+One statement with one bound parameter inserts all messages of a call.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ def enqueue(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the session's transaction and return its id; where its `dedup_key` is known, the first one's.
+    """Insert one message in the session's transaction and return its id; if its `dedup_key` is known, the id of the first one.
 
     Args:
-        session: a session or a connection; of a session with several engines, its connection to the queue's.
+        session: a session or a connection; for a session with several engines, its connection to the queue's database.
         message: a `Message`, an `OutboxModel`, or a mapping with the fields of a `Message`.
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
-        tracestate: goes with it.
-        contracts: message contracts to keep, see `load_contracts`; the relay checks them in any case.
+        tracestate: goes with `traceparent`.
+        contracts: message contracts that the message must meet, see `load_contracts`; the relay checks them in any case.
 
     Raises:
         MessageError: the message can never be sent, or breaks an enforced contract; nothing was executed.
-        TypeError: it is no sync session or connection of SQLAlchemy; the sentence names the call that takes it.
+        TypeError: it is no sync session or connection of SQLAlchemy; the error names the right call.
         sqlalchemy.exc.DBAPIError: the database refused.
     """
     _check_sync(session, "enqueue")
@@ -76,8 +76,8 @@ def enqueue_many(
 ) -> list[UUID]:
     """Insert messages with one statement in the session's transaction; return their ids, in order, as `enqueue` does.
 
-    Args and errors: as `enqueue`; with a wrong message nothing is executed for any of them, and the error names its place.
-    Either all have a key or none has one.
+    Args and errors: as `enqueue`; if a message is wrong, nothing is executed for any of them, and the error names its place.
+    Either all have a dedup, coalesce or bundle key, or none has one.
     """
     _check_sync(session, "enqueue_many")
     prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)

@@ -1,4 +1,4 @@
-"""Moves due messages with a key to the queue, and remembers where the next look for them begins."""
+"""Moves due messages with a key to the queue, and remembers where the next scan for them begins."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from relay.events.schedules import KeyFails, KeyRecovered, KeysFolded
 from relay.maintenance.schedules import FailureReports
 
 REST = 10
-"""Pause after a look at all that waits, as a multiple of the seconds that it took. It walks past messages that were folded and that an old
-snapshot keeps: 0.2 s for each million of them."""
+"""Pause after a scan of all waiting messages, as a multiple of its duration. The scan also passes folded messages that an old snapshot
+keeps: 0.2 s for each million of them."""
 
 
 class NextFold(NamedTuple):
-    """The result of a look at what waits."""
+    """The result of a scan of waiting messages."""
 
     due_in: float | None
     """Seconds until the next message is due; None without one."""
     since: float
-    """Time in seconds since 1970 before which no message is due that could be seen."""
+    """Seconds since 1970 before which no visible message is due."""
     took: float
-    """Seconds that the look took."""
+    """Seconds that the scan took."""
 
 
 class Folded(NamedTuple):
@@ -46,10 +46,10 @@ class FoldStore(Protocol):
     """The statements behind folds; each may raise StoreError."""
 
     async def fold_in(self, since: float) -> NextFold:
-        """Look for the next message with a key that is due since this time."""
+        """Scan for the next message with a key, from this due time on."""
 
     async def fold_keys(self, since: float) -> Folded:
-        """Move messages with a key to the queue that are due since this time."""
+        """Move due messages with a key to the queue, from this due time on."""
 
     async def failing_keys(self) -> Mapping[str, str]:
         """Why keys fail, by name."""
@@ -58,11 +58,11 @@ class FoldStore(Protocol):
 class Folds:
     """Moves due messages with a key to the queue, and reports what happened to them.
 
-    A fold begins where the last look or fold saw the first message. A message of a transaction that was open meanwhile may be due
-    before that. A look at all that waits finds it. Each look is one, unless that takes long.
+    A fold begins where the last scan or fold saw the first message. A transaction that was open meanwhile may commit a message that is
+    due earlier. Only a full scan finds it. Every scan is a full scan, unless full scans take long.
 
     Args:
-        store: looks and folds.
+        store: scans and folds.
         emit: takes counts and failures.
     """
 
@@ -74,7 +74,7 @@ class Folds:
         self._rest_until = 0.0
 
     async def due_in(self) -> float | None:
-        """Look when the next message is due; return in how many seconds, None without one."""
+        """Find when the next message is due; return in how many seconds, None without one."""
         before, everything = self._since, time.monotonic() >= self._rest_until
         found = await self._store.fold_in(-math.inf if everything else before)
         if everything:
@@ -93,5 +93,5 @@ class Folds:
         return done.messages, done.due_in
 
     def _begin_at(self, since: float, before: float) -> None:
-        """Where the next look begins; not behind what another look has found meanwhile."""
+        """Set where the next scan begins; not after a message that another scan has found meanwhile."""
         self._since = since if self._since == before else min(self._since, since)

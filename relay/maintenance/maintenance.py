@@ -21,7 +21,7 @@ from relay.ports import NOWHERE, Places
 HEARTBEAT_SECONDS = 2.0
 """Seconds between two heartbeats."""
 CONTRACT_SECONDS = 1.0
-"""Seconds between two looks whether the policy has other contracts."""
+"""Seconds between two checks whether the policy has other contracts."""
 LANE_SECONDS = 2.5
 """Seconds between two renewals of the lanes' leases; a lease lasts twice as long."""
 GAUGE_SECONDS = 15.0
@@ -134,7 +134,7 @@ class Maintenance:
         return PeriodicTasks(PeriodicTask("messages with a key", HEARTBEAT_SECONDS, self._read_next_fold), emit=self._emit)
 
     def _contract_tasks(self) -> PeriodicTasks:
-        """To compile contracts may take a minute."""
+        """The task that loads contracts; compiling them may take a minute."""
         return PeriodicTasks(PeriodicTask("contracts", CONTRACT_SECONDS, self._store.refresh_contracts), emit=self._emit)
 
     def _slow_tasks(self) -> PeriodicTasks:
@@ -161,7 +161,7 @@ class Maintenance:
             self._wrong_direction()
             raise
         self._paused = controls.paused
-        # A relay that misses one heartbeat keeps its share of the limits. Else the first one back after an outage would use it all.
+        # A relay that misses one heartbeat keeps its share of the limits. Otherwise the first one back after an outage would use them up.
         relays, self._relays = max(self._relays, controls.relays), controls.relays
         self._intake.limit(controls.limits, relays)
         self._report_limits(controls.limits)

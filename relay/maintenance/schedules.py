@@ -1,4 +1,4 @@
-"""Runs what is due in the database, schedules or messages with a key, at the time that the database has given."""
+"""Runs due schedules or folds in the database, at the time that the database has given."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.errors import StoreError
 from relay.events.schedules import ScheduleFails, ScheduleRecovered
 
 PAUSE = 1.0
-"""Seconds before a retry after a failure, or when another relay is running what is due."""
+"""Seconds before a retry after a failure, or while another relay runs the due tick."""
 
 
 class Schedules:

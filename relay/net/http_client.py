@@ -141,7 +141,7 @@ def parse(url: str, *, allow_private: bool = False) -> RequestTarget:
     if parts.scheme not in PORTS:
         raise UrlError("The URL must begin with https:// or http://.")
     if "@" in parts.netloc:
-        raise UrlError("The URL must hold no user and no password: where headers can be given, send them in one.")
+        raise UrlError("The URL must hold no user and no password: if headers can be given, send them in a header.")
     if not host or "%" in host or port == 0:
         raise UrlError("The URL must name a host, and a port from 1 to 65535 if any.")
     if is_odd_number(host):
@@ -156,7 +156,7 @@ async def check(url: str, *, allow_private: bool = False) -> RequestTarget:
     """The target of a URL; checks its addresses if its name has any now.
 
     Raises:
-        UrlError: as `fetch` would today.
+        UrlError: `fetch` would refuse the URL now.
     """
     target = parse(url, allow_private=allow_private)
     with suppress(UnreachableHostError):
@@ -179,7 +179,7 @@ async def resolved(target: RequestTarget, *, allow_private: bool, resolve: Resol
 def _split(url: str) -> tuple[SplitResult, int | None]:
     # Parsers disagree on blanks, control characters, non-ASCII characters and backslashes, so a URL must not contain them.
     if len(url) > MAX_URL or not _PRINTABLE.fullmatch(url) or "\\" in url:
-        raise UrlError(f"The URL must be of 1 to {MAX_URL} printable ASCII letters: percent-encode others, names as xn--.")
+        raise UrlError(f"The URL must be of 1 to {MAX_URL} printable ASCII characters: percent-encode others, and write names as xn--.")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -225,7 +225,7 @@ def _request(target: RequestTarget, method: str, headers: Mapping[str, str], bod
         events = [request, *([h11.Data(data=body)] if body else []), h11.EndOfMessage()]
         sent = [connection.send(event) for event in events]
     except (h11.LocalProtocolError, UnicodeEncodeError) as error:
-        raise UrlError("The method or a header holds letters that HTTP does not allow there.") from error
+        raise UrlError("The method or a header holds characters that HTTP does not allow there.") from error
     if method == "CONNECT":
         raise UrlError("The method CONNECT asks for a tunnel, which is no request.")
     return b"".join(filter(None, sent))

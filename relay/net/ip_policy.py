@@ -16,7 +16,7 @@ _METADATA = tuple(
     map(
         ipaddress.ip_network,
         (
-            "169.254.169.254",  # nearly all; others have other addresses of the link, which are refused as such
+            "169.254.169.254",  # nearly all; the others have other link-local addresses, which are refused as such
             "168.63.129.16",  # Azure's WireServer, among public addresses
             "100.100.100.200",  # Alibaba
             "fd00:100::100:200",

@@ -20,9 +20,9 @@ class DatabaseTarget(NamedTuple):
 
 
 Conninfo = str | DatabaseTarget
-"""Where to connect; risks of a plain text are not reported."""
+"""A database to connect to; for plain text, insecure connections are not reported."""
 MAX_BYTES = 64 << 10
-"""Of a secret's file; no connection string is longer, and a wrong file name must not fill the memory."""
+"""Bytes of a secret's file; no connection string is longer, and a wrong file name must not fill the memory."""
 
 
 def current(secret: Secret) -> str:
@@ -77,7 +77,7 @@ class SecretFile:
         except SettingsError as error:
             if not self._reported:
                 self._reported = True
-                self._kept(f"{error} What it held before is used meanwhile.")
+                self._kept(f"{error} Its previous content is used meanwhile.")
             return self._value
         self._reported = False
         if text != self._value:

@@ -51,7 +51,7 @@ def weakens(url: str) -> str | None:
 
 
 def _weakens_postgres(conninfo: str) -> str | None:
-    """No option does if every host is on this machine; names are not resolved."""
+    """The option that weakens a conninfo; none does if every host is on this machine. Names are not resolved."""
     parts = {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
     hosts = _hosts({**_defaults(parts.get("service")), **parts})
     if all(is_here(host) for host in hosts if host):
@@ -101,7 +101,7 @@ def wrong_amqp_option(url: str) -> str | None:
         if name not in AMQP_OPTIONS:
             near = difflib.get_close_matches(name, AMQP_OPTIONS, n=1)
             return f"There is no option {name!r}: " + (
-                f"did you mean {near[0]}?" if near else f"take it away (there are {', '.join(AMQP_OPTIONS)})."
+                f"did you mean {near[0]}?" if near else f"remove it (there are {', '.join(AMQP_OPTIONS)})."
             )
         if url.lower().startswith("amqp:") and (name in AMQP_TLS_OPTIONS or value.lower() == "external"):
             return f"The option {name} is for TLS, and amqp:// has none: write amqps://."

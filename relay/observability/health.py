@@ -8,8 +8,8 @@ from relay import events
 from relay.events import broker
 
 NOT_READY_ATTEMPT = 2
-"""Failed attempts of one settle that make the relay not ready. After the first the relay creates a missing partition by itself; for a row
-that the archive refuses there is no second."""
+"""Failed attempts of one settle that make the relay not ready. After the first attempt the relay creates a missing partition by itself; a
+row that the archive refuses gets no second attempt."""
 
 
 class Health:

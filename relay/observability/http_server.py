@@ -46,7 +46,7 @@ class HttpServer:
 
     Args:
         host: name or address to listen on.
-        port: 0 takes a free one.
+        port: to listen on; 0 takes a free one.
         metrics: page and content type for an Accept header; it must not block the loop.
         reasons: why the relay is not ready, by peer; empty means ready.
         listen: state of LISTEN, for information.

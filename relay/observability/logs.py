@@ -45,9 +45,9 @@ SAME_CAUSE: dict[type[events.Event], type[events.Event]] = dict.fromkeys(
 FLOOD_SECONDS = 1.0
 """Seconds between two lines of a kind in `FLOODS`."""
 MAX_CHARACTERS = 1000
-"""Of one value."""
+"""Characters of one value."""
 MAX_MEMBERS = 10
-"""Of one value that is a list."""
+"""Members of one value that is a list."""
 _LIBRARY_LEVELS = {
     "aio_pika": logging.CRITICAL,
     "aiormq": logging.CRITICAL,

@@ -23,7 +23,7 @@ MOST_LABELS = 50
 """Values of one label; further ones are counted under `other`, because messages name error codes and exchanges."""
 OTHER = "other"
 NAMED_AFTER = 10.0
-"""Seconds of silence after which an exchange gets a label; each waits for confirms for a moment, and would use up the labels."""
+"""Seconds of silence after which an exchange gets a label. Every exchange waits for confirms for a moment, and would use up the labels."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
@@ -68,7 +68,7 @@ class Metrics:
         self._received = Counter("relay_received", "Deliveries: new, known already, rejected.", ["outcome"], registry=registry)
         self._folded = Counter("relay_keys_folded", "Messages with a key by what a fold made of them.", ["outcome"], registry=registry)
         self._failures = Counter("relay_failures", "Steps that failed and are tried again.", ["step"], registry=registry)
-        self._contracts = Gauge("relay_contracts", "Message contracts by what becomes of what breaks them.", ["mode"], registry=registry)
+        self._contracts = Gauge("relay_contracts", "Message contracts by mode.", ["mode"], registry=registry)
         self._broken = Counter(
             "relay_contract_warnings", "Checks in which a message broke a contract whose mode is warn.", ["exchange"], registry=registry
         )
@@ -165,7 +165,7 @@ class Metrics:
             self._received.labels(outcome).inc(deliveries)
 
     def _on_folded(self, event: events.Event) -> None:
-        """Messages refused at the fold count as sent; they are dead."""
+        """Count the messages of a fold; those that it refused count as sent, although they are dead."""
         assert isinstance(event, KeysFolded)
         sent = max(event.messages - event.superseded - event.bundled, 0)
         for outcome, messages in (("sent", sent), ("superseded", event.superseded), ("bundled", event.bundled)):
@@ -180,7 +180,7 @@ class Metrics:
         self._broken.labels(self._exchanges.label(event.exchange)).inc()
 
     def _on_contracts_held(self, event: events.Event) -> None:
-        """Unreadable contracts follow, one event each."""
+        """Set the number of contracts; each unreadable contract follows in an event of its own."""
         assert isinstance(event, ContractsHeld)
         for mode, contracts in (("enforce", event.enforced), ("warn", event.warned), ("unusable", 0)):
             self._contracts.labels(mode).set(contracts)
@@ -261,7 +261,7 @@ def _silent(seconds: Mapping[str, float], named: _LabelValues) -> Metric:
     """The silence of each exchange that has a label, and the longest of the others."""
     family = GaugeMetricFamily(
         "relay_silent_exchange_seconds",
-        "Oldest write without a confirm, check without an end, or wait to be asked for or written, by exchange.",
+        "By exchange, the longest wait for a confirm, for the end of a check, or for a check or write to begin.",
         labels=["exchange"],
     )
     longest: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Gauges of what a process works with. What it never works with is on no page, else an alert on it would never end."""
+"""Gauges of the peers that a process works with. Other peers have none, because an alert on them would never end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HELP = {
     BROKER_UP: "1 while the broker connection is up.",
     BLOCKED: "1 while the broker has a resource alarm.",
     CHANNELS: "Channels granted where more are needed, else 0.",
-    QUEUE_READ: "When the queue was last looked at, 0 for never.",
+    QUEUE_READ: "When the queue was last read, 0 for never.",
     LISTEN_UP: "1 while LISTEN has proved itself alive.",
 }
 PEERS = {"database": (DATABASE_UP,), "broker": (BROKER_UP, BLOCKED, CHANNELS), "queue": (QUEUE_READ,)}
@@ -26,7 +26,7 @@ PEERS = {"database": (DATABASE_UP,), "broker": (BROKER_UP, BLOCKED, CHANNELS), "
 
 
 class PeerGauges(Collector):
-    """The gauges of these peers, 0 until events say otherwise; that of LISTEN appears when it was first tried."""
+    """The gauges of these peers, 0 until events say otherwise; the gauge of LISTEN appears after the first try."""
 
     def __init__(self, *peers: str) -> None:
         self._values = {name: 0.0 for peer in peers for name in PEERS[peer]}
@@ -59,5 +59,5 @@ class PeerGauges(Collector):
             yield GaugeMetricFamily(name, HELP[name], value=value)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: what there is shows at a scrape."""
+        """Nothing: the names are known only at a scrape."""
         return []

@@ -25,7 +25,7 @@ class OutboxDatabase:
     """The test's own connection, in autocommit mode; the schema is created on first use.
 
     Args:
-        url: of a test database, for the owner of the schema; also as SQLAlchemy writes it, with a driver.
+        url: of a test database, for the owner of the schema; SQLAlchemy's form with a driver is accepted too.
         schema: of the queue.
     """
 
@@ -68,7 +68,7 @@ class OutboxDatabase:
         """Delete messages, archive and relays; settings, schedules and contracts stay.
 
         Raises:
-            TestDatabaseError: another connection holds rows of it.
+            TestDatabaseError: another connection has rows of it locked.
         """
         self.run("clear", settings={"relay.retention": "on"})
 
@@ -86,7 +86,7 @@ class OutboxDatabase:
         """Run statements in one transaction with a short lock timeout.
 
         Raises:
-            TestDatabaseError: another connection holds rows of it.
+            TestDatabaseError: another connection has rows of it locked.
         """
         try:
             with self.connection.transaction():
@@ -107,7 +107,7 @@ class OutboxDatabase:
 
     @property
     def connection(self) -> psycopg.Connection[Any]:
-        """Open.
+        """The open connection.
 
         Raises:
             TestDatabaseError: the database cannot be reached.

@@ -15,7 +15,7 @@ def read(connection: Any, name: str, schema: str) -> str:
     """Run a statement that returns one text.
 
     Raises:
-        TypeError: the connection is none that this knows.
+        TypeError: the connection is of an unknown library.
     """
     kind = _library(connection)
     if kind == "sqlalchemy":
@@ -41,7 +41,7 @@ async def read_async(connection: Any, name: str, schema: str) -> str:
     """As `read`, on an async connection.
 
     Raises:
-        TypeError: the connection is none that this knows.
+        TypeError: the connection is of an unknown library.
     """
     kind = _library(connection)
     if kind == "asyncpg":

@@ -107,8 +107,8 @@ class Messages(Sequence[Queued]):
 
     Args:
         messages: in order.
-        title: how a sentence begins that lists them.
-        hint: what to look for where there is none.
+        title: the beginning of a sentence that lists them.
+        hint: what to look for if there are no messages.
     """
 
     def __init__(self, messages: Iterable[Queued], *, title: str, hint: str) -> None:
@@ -152,7 +152,7 @@ class Messages(Sequence[Queued]):
         """The first message that matches.
 
         Raises:
-            AssertionError: there is none; says how the closest one differs, and lists all.
+            AssertionError: no message matches; the error says how the closest one differs, and lists all.
         """
         __tracebackhide__ = True
         if found := self.matching(**expected):
@@ -163,7 +163,7 @@ class Messages(Sequence[Queued]):
         """Assert that no message matches; without expectations, that there is no message.
 
         Raises:
-            AssertionError: there is one; lists all.
+            AssertionError: a message matches; the error lists all.
         """
         __tracebackhide__ = True
         if found := self.matching(**expected):

@@ -19,7 +19,7 @@ SCHEMA = "OUTBOX_TEST_SCHEMA"
 def outbox_database_url() -> Iterator[str]:
     """URL of the application's test database, for the owner of the schema: override it, or set OUTBOX_TEST_DATABASE_URL.
 
-    Without either a private PostgreSQL runs for the session, from an installed one or from the extra `local`.
+    Without either, a private PostgreSQL runs for the session: an installed one, or that of the extra `local`.
     """
     if given := os.environ.get(DATABASE_URL):
         yield given

@@ -1,4 +1,4 @@
-"""The relay and its broker in memory, as a test starts and ends them."""
+"""A relay and its in-memory broker, which a test starts and ends."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Running(Broker):
 
     Args:
         database: of the test.
-        waiting: lists what waits, for a sentence.
-        start_seconds: until the relay must be there.
+        waiting: lists the waiting messages, for error messages.
+        start_seconds: within which the relay must be ready.
     """
 
     def __init__(self, database: OutboxDatabase, waiting: Callable[[], Messages], start_seconds: float) -> None:
@@ -35,7 +35,7 @@ class Running(Broker):
 
     @property
     def relay_id(self) -> int:
-        """What `locked_by` holds of the relay; 0 once it is killed."""
+        """The relay's id, as in the column `locked_by`; 0 once it is killed."""
         return self._run.relay_id if self._run else 0
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class Running(Broker):
         """Drain, and end both."""
         run, self._run = self._run, None
         if self._server.blocked:
-            # It would not hear the goodbye, and nothing is confirmed any more.
+            # A blocked broker would not read the relay's close, and confirms nothing any more.
             self.down()
         try:
             if run is not None:
@@ -76,7 +76,7 @@ class Running(Broker):
             self._loop.run(run.kill())
 
     def up(self) -> None:
-        """Let everybody in again; the relay is there at once."""
+        """Accept connections again; the relay reconnects at once."""
         super().up()
         self.forget()
         self.look()
@@ -104,10 +104,10 @@ class RunningRelay(Running):
     """The broker, in a test that has no event loop."""
 
     def drained(self, seconds: float = SECONDS) -> None:
-        """Return when nothing is due any more and nothing is in the relay's hands.
+        """Return when no message is due or in flight any more.
 
         Raises:
-            AssertionError: that is not so after some seconds; says what waits, and what troubles the relay.
+            AssertionError: this takes longer than `seconds`; the error names the waiting messages and the relay's troubles.
         """
         __tracebackhide__ = True
         self._loop.run(self._drained(seconds))
@@ -117,10 +117,10 @@ class AsyncRunningRelay(Running):
     """The broker, in a test on an event loop."""
 
     async def drained(self, seconds: float = SECONDS) -> None:
-        """Return when nothing is due any more and nothing is in the relay's hands.
+        """Return when no message is due or in flight any more.
 
         Raises:
-            AssertionError: that is not so after some seconds; says what waits, and what troubles the relay.
+            AssertionError: this takes longer than `seconds`; the error names the waiting messages and the relay's troubles.
         """
         __tracebackhide__ = True
         await self._loop.arun(self._drained(seconds))
@@ -130,13 +130,13 @@ R = TypeVar("R", bound=Running)
 
 
 class RelayInTest:
-    """What `with` and `async with` make a relay of; it runs in a thread of its own either way.
+    """Starts a relay with `with` or `async with`; it runs in a thread of its own either way.
 
     Args:
         database: of the test.
-        waiting: lists what waits, for a sentence.
-        running: where the relay is listed as long as it runs.
-        start_seconds: until the relay must be there.
+        waiting: lists the waiting messages, for error messages.
+        running: the list that has the relay as long as it runs.
+        start_seconds: within which the relay must be ready.
     """
 
     def __init__(self, database: OutboxDatabase, *, waiting: Callable[[], Messages], running: list[Running], start_seconds: float) -> None:
@@ -150,7 +150,7 @@ class RelayInTest:
         """Start; returns when the relay claims and reaches the broker.
 
         Raises:
-            AssertionError: it does not get that far; says why.
+            AssertionError: it does not get that far; the error says why.
         """
         return self._begin(RunningRelay(self._database, self._waiting, self._start_seconds))
 

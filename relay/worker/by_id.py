@@ -37,7 +37,7 @@ class NamedMessage(NamedTuple):
         if self.locked_until:
             return f"Message {self.id} is locked by {self.holder or 'somebody'} until {self.locked_until}."
         if self.ordered and self.queued:
-            return f"Message {self.id} has an ordering key, and those go in turn: start relay work without --id."
+            return f"Message {self.id} has an ordering key, and such messages are handled in turn: start relay work without --id."
         if self.queued:
             return f"Message {self.id} is in the queue, due at {self.available_at or 'once'}."
         if self.result:
@@ -81,7 +81,7 @@ class ByIdIntake(Intake):
         return batch
 
     def until_next_look(self) -> float:
-        """Any time: a message that was not due at the start is not waited for."""
+        """The value does not matter: the worker does not wait for messages that were not due at the start."""
         return 1.0
 
     async def unhandled(self) -> list[str]:

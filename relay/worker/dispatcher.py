@@ -29,7 +29,7 @@ class Dispatcher:
         run: handles claims.
         group: claims in one call.
         concurrency: handlers that run at the same time.
-        seconds: time limit of one call; None for no limit, and its locks are renewed meanwhile.
+        seconds: time limit of one call, during which its locks are renewed; None for no limit.
         left_locked: called when a message stays locked because its handler did not end in time.
         stuck: called when the handlers in all slots ignore their cancellation, so that no further message can be handled.
         emit: takes events of handlers that fail or do not end.
@@ -72,7 +72,7 @@ class Dispatcher:
         """Nothing to connect to."""
 
     async def aclose(self) -> None:
-        """Cancel what still runs; legal at any time, and again."""
+        """Cancel what still runs; may be called at any time, and repeatedly."""
         self.cut()
         for task in list(self._running):
             task.cancel()
@@ -88,7 +88,7 @@ class Dispatcher:
 
     @property
     def hangs(self) -> bool:
-        """A handler still runs after it was cancelled."""
+        """Whether a handler still runs after it was cancelled."""
         return bool(self._running)
 
     def stop_writing(self) -> None:

@@ -64,7 +64,7 @@ def _import_module(module: str) -> ModuleType:
 def _why_unusable(handler: Handler, *, transaction: bool) -> str | None:
     """Why this handler cannot handle messages, as the end of a sentence."""
     if inspect.isclass(handler):
-        return "is a class, of which each message would only make an instance: name a function, or an instance with __call__"
+        return "is a class, so each message would only make an instance of it: name a function, or an instance with __call__"
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
         return "is a generator, which does nothing when it is called: write a function without yield"
     if transaction and not is_async(handler):

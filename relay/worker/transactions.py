@@ -34,7 +34,7 @@ LONGEST_PAUSE = 5.0
 LARGE_ANSWER = 1 << 20
 """Characters of an answer after which its connection is closed."""
 BEYOND_A_LIMIT = "54"
-"""SQLSTATE class of a value that PostgreSQL takes at no time. psycopg counts it among the operational errors, of which most pass."""
+"""SQLSTATE class of a value that PostgreSQL never accepts. psycopg counts it among the operational errors, most of which are temporary."""
 LOCK_LOST = "lock_lost"
 """The code of `answer_request` for a lost lock."""
 TAKEN_OVER = "the lock expired while it was handled; what the handler wrote is rolled back"
@@ -184,7 +184,7 @@ class Transactions:
                     await self._settle(connection, batch, claim)
                 break
             except (psycopg.OperationalError, psycopg.errors.CheckViolation, NotStartedError) as error:
-                # The database is unavailable, busy, or has no partition for the day: the handler must not run again for that.
+                # The database is unavailable, busy, or has no partition for the day: the handler must not run again because of that.
                 attempt += 1
                 self._emit(SettleFailed(1, reason(error) if isinstance(error, psycopg.Error) else str(error), attempt))
                 await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
@@ -204,7 +204,7 @@ class Transactions:
         try:
             [(code, sentence)] = await (await connection.execute(self._statements["answer_request"], values)).fetchall()
         except psycopg.errors.LockNotAvailable as error:
-            # Who holds the row may hold it for hours: the slot is needed for others, and the message comes again.
+            # Another session may hold the row for hours: others need the slot, and the message is claimed again.
             raise AnswerError("its answer was not written: another session holds the row of its request") from error
         except psycopg.OperationalError as error:
             if not (error.sqlstate or "").startswith(BEYOND_A_LIMIT):

@@ -1,4 +1,4 @@
-"""Which archived messages a command is about, and how they are sent again: options that several commands take together."""
+"""Options that several commands share: which archived messages they select, and how these are sent again."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Until = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Archive
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A time of archiving; each field is an option (see relay.cli.common.help)."""
+    """A range of archiving times; each field is an option (see relay.cli.common.help)."""
 
     since: Annotated[str | None, FROM] = None
     until: Until = None
 
     @property
     def has_length(self) -> bool:
-        """An end is a length, so another time whenever the command is run."""
+        """Whether an end is a length of time, and so another time at each run of the command."""
         return any(LENGTH.fullmatch(text) for text in (self.since, self.until) if text)
 
     def between(self, now: Callable[[], datetime], *, closed: bool = False) -> tuple[datetime | None, datetime | None]:
@@ -37,7 +37,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Filter(Span):
-    """Archived messages to send again; they must meet all that is given."""
+    """Archived messages to send again; they must match every option that is given."""
 
     exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None
     routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * matches any characters.")] = None
@@ -65,10 +65,10 @@ class Sending:
 def between(
     now: Callable[[], datetime], since: str | None, until: str | None, *, closed: bool = False
 ) -> tuple[datetime | None, datetime | None]:
-    """The times of --from and --to by one look at the database's clock, if at all; `closed` puts now where there is no --to.
+    """The times of --from and --to. The database's clock is read at most once; with `closed`, now takes the place of a missing --to.
 
     Raises:
-        typer.BadParameter: one is no time, or nothing can lie between them.
+        typer.BadParameter: one is no time, or the range between them is empty.
     """
     clock = cache(now)
     begin, end = moment(clock, since, "--from"), moment(clock, until, "--to")

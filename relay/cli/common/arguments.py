@@ -35,7 +35,7 @@ class Archived(NamedTuple):
         """
         found = re.fullmatch(rf"({HEX})(?:@(\d{{1,20}})/(\d{{1,18}}))?", text, re.ASCII | re.IGNORECASE)
         if not found:
-            raise typer.BadParameter(f"ID must be {ID}, with @XID/SEQ where other messages have it.")
+            raise typer.BadParameter(f"ID must be {ID}, with @XID/SEQ if other messages have the same id.")
         id_, xid, seq = found.groups()
         return cls(UUID(id_), xid, int(seq) if seq else None)
 

@@ -64,7 +64,7 @@ def expanded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _parameters(made: Callable[..., Any]) -> list[Parameter]:
-    """What a function, or a class, is called with, the types read."""
+    """The parameters of a function or class, with their annotations resolved."""
     hints = get_type_hints(made, include_extras=True)
     return [one.replace(annotation=hints.get(one.name, one.annotation)) for one in signature(made).parameters.values()]
 
@@ -78,7 +78,7 @@ def plain_flags(params: Any) -> Any:
 
 
 def wrong_usage(error: Any) -> str:
-    """A usage error as a sentence, with where to read more."""
+    """A usage error as a sentence that names where to read more."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" or context is None:
         return str(error.format_message())
@@ -106,7 +106,7 @@ def _negative(error: Any) -> Any:
 
 
 def _expected(param: Any) -> str | None:
-    """A kind of value and its bounds, where the kind has a word."""
+    """A kind of value and its bounds in words; None for a kind without a word."""
     kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
     [*_, one] = get_args(kind) or (kind,)
     noun = {UUID: ID, int: "a whole number", float: "a number"}.get(one)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NAMES = ("exchange", "ordering_key")
-"""Fields that are shown although they are empty: the default exchange, and a key like any other."""
+"""Fields that are shown even if empty: '' is the default exchange, and a valid key."""
 QUOTES = {"'", '"', "\\"}
 PIPE_WIDTH = 240
 """Columns of a table that goes into a pipe, whose width is unknown."""
@@ -48,7 +48,7 @@ def _safe(text: str) -> str:
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, nothing: str) -> None:
-    """Print rows as a table, or one sentence without rows."""
+    """Print rows as a table, or one sentence if there are none."""
     if rows:
         terminal().print(table(rows, columns))
     else:
@@ -120,7 +120,7 @@ def typed(command: str, name: str) -> str:
 
 
 def quoted(name: str) -> str:
-    r"""A foreign name as a shell takes it, always in quotes; what cannot be printed as its bytes: $'a\x0ab'."""
+    r"""A foreign name as a shell takes it, always in quotes; one with unprintable characters looks like $'a\x0ab'."""
     if name.isprintable():
         return "'" + name.replace("'", "'\"'\"'") + "'"
     return "$'" + "".join(map(_escaped, name)) + "'"
@@ -138,7 +138,7 @@ def _escaped(letter: str) -> str:
 
 
 def plain(value: object) -> object:
-    """What JSON has no word for, as text."""
+    """A value that JSON has no type for, as text."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     return str(value)

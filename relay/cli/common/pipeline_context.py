@@ -41,7 +41,7 @@ class Workplace(NamedTuple):
 
 @contextmanager
 def workplace() -> Iterator[Workplace]:
-    """As `_opened`; a signal ends the job in order, and with it the process."""
+    """As `_opened`; a signal ends the job cleanly, and the process with it."""
     with interruptible(), _opened() as place:
         yield place
 
@@ -57,7 +57,7 @@ def _opened() -> Iterator[Workplace]:
     chosen = settings()
     if chosen.lake_url is None:
         raise SettingsError("RELAY_LAKE_URL is not set: name the folder or the object store that holds the lake, or shall hold it.")
-    # Hides the table library's warnings about its first attempts; it reads this when it is loaded. The job reports failures itself.
+    # Hides the table library's warnings about its first attempts; the library reads this when it is loaded. The job reports failures.
     os.environ.setdefault("RUST_LOG", "off")
     try:
         from relay.pipeline.lake.delta_lake import Lake  # noqa: PLC0415 - as above
@@ -78,7 +78,7 @@ def _opened() -> Iterator[Workplace]:
 def spark(job: str, master: str | None) -> Iterator[Callable[[], SparkSession]]:
     """A function that starts a Spark session on its first call, for the length of a job; a job without work needs no session.
 
-    The call raises PipelineError where Spark does not start, for example without Java.
+    The call raises PipelineError if Spark does not start, for example without Java.
     """
     from relay.pipeline.spark.session import spark_session, started  # noqa: PLC0415 - as in workplace
 
@@ -104,7 +104,7 @@ def say(line: str) -> None:
 def finish(result: Any, *, as_json: bool, words: Callable[[Any], str]) -> None:
     """Print the result of a job, and end with its exit code if it found a problem.
 
-    A job that a signal may cut short calls this within its `workplace`, whose end is then the end of the process.
+    A job that a signal may cut short calls this within its `workplace`: a signal ends the process there.
     """
     if as_json:
         show_json(plain(result))

@@ -1,4 +1,4 @@
-"""Jobs of the pipeline that run one after the other: one that fails ends no other, but for those that need its result."""
+"""Jobs of the pipeline that run one after the other: a failed job stops only the jobs that need its result."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from relay.cli.common.support import REFUSED, complain
 from relay.errors import RelayError, StoppedError
 
 SIGNALLED = 128
-"""Exit codes above it are a signal's."""
+"""Exit codes above this number are a signal's."""
 
 
 class FailedStep(NamedTuple):
-    """A step that did not come to its end, why in one sentence, and the exit code of that.
+    """A step that did not finish, the reason in one sentence, and the exit code.
 
-    `unknown` is an error that relay does not know; `said` is whether the step has said the sentence itself.
+    `unknown` is an error that relay does not know; `said` is whether the step has printed the sentence itself.
     """
 
     step: str
@@ -31,7 +31,7 @@ class FailedStep(NamedTuple):
 
     @classmethod
     def of(cls, step: str, error: BaseException) -> Self:
-        """A step that raised; a foreign error is named by its type, for its text may hold a payload."""
+        """A step that raised; a foreign error is named by its type, because its text may hold a payload."""
         if isinstance(error, RelayError):
             return cls(step, str(error), error.exit_code)
         return cls(step, f"An error that relay does not know ({type(error).__name__}).", REFUSED, error)
@@ -51,11 +51,11 @@ def run_steps(
 ) -> tuple[dict[str, Any], list[FailedStep]]:
     """Run the steps in order, up to a signal; return the results by name, and the steps that raised or were cut short.
 
-    A step that was cut short behind a commit has a result as well, whose `failure` says why.
+    A step that was cut short after a commit also has a result, whose `failure` says why.
 
     Args:
         steps: what to run, by name.
-        needs: the step without whose result another one, by name, does not run.
+        needs: for the name of a step, the other step whose result it needs to run.
 
     Raises:
         KeyboardInterrupt: a signal before anything was done.
@@ -80,7 +80,7 @@ def run_steps(
 
 
 def show_steps(done: Mapping[str, Any], failed: Sequence[FailedStep], *, as_json: bool, words: Mapping[str, Callable[[Any], str]]) -> None:
-    """Print the results of the steps, and end with the first failure, which is said last, and its exit code where a step failed."""
+    """Print the results of the steps. If a step failed, print the first failure last, and exit with its code."""
     if as_json:
         every = [one.plain() for one in failed]
         show_json({**{name: plain(result) for name, result in done.items()}, "failed": every[0] if every else None, "failures": every})
@@ -99,6 +99,6 @@ def show_steps(done: Mapping[str, Any], failed: Sequence[FailedStep], *, as_json
 
 
 def _line(failed: FailedStep, done: Sequence[str] = ()) -> str:
-    """What is said of a failed step; a person shall know as well what was `done`."""
+    """The line about a failed step; for a person it also names the steps that were `done`."""
     beside = f" ({' and '.join(done)} {'was' if len(done) == 1 else 'were'} done)" if done else ""
     return f"{failed.step} failed{beside}{'' if failed.said else f': {failed.sentence}'}"

@@ -12,7 +12,7 @@ NONE_ALIVE = (
     "no relay is alive, so nothing is sent: start one with `relay run`",
     "no worker is alive, so nothing is handled: start one with `relay work`",
 )
-"""Of an outbox, of an inbox."""
+"""The advice for an outbox, and for an inbox."""
 UNABLE = "no relay reaches its broker, so nothing is sent: `relay status` says why"
 
 Relays = dict[int, Mapping[str, Any]]
@@ -36,13 +36,13 @@ class Workers(NamedTuple):
 
     @property
     def stopped(self) -> str | None:
-        """Why no message moves, with advice; None while a relay or worker is alive."""
+        """Why no message moves, with advice; None while a living relay or worker can move some."""
         if not self.alive:
             return NONE_ALIVE[self.direction == "inbox"]
         return None if self.able else UNABLE
 
     def said(self, what: str) -> dict[str, Any]:
-        """By exchange, the reports of living relays: `silent` or `behind`."""
+        """The reports of living relays by exchange; `what` is `silent` or `behind`."""
         return {name: about for row in self.alive.values() for name, about in _items(row["state"].get(what))}
 
 
@@ -53,7 +53,7 @@ def read_workers(opened: OperatorSession) -> Workers:
 
 
 def _items(said: object) -> list[tuple[str, Any]]:
-    """A relay of another version may report something else."""
+    """The reports in a value; empty for anything else, which a relay of another version may report."""
     if isinstance(said, dict):
         return list(said.items())
     return [(name, None) for name in said] if isinstance(said, list) else []

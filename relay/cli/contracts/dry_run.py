@@ -1,4 +1,4 @@
-"""A contract on trial: how many of the messages that went before would break it, where and by which rule."""
+"""Tries a contract: how many archived messages would break it, where, and by which rule."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ from relay.cli.common.support import refuse
 
 _MODEL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _LARGEST = 1 << 20
-"""Bytes of a file that are read; a schema may have a quarter."""
+"""Bytes of a file that are read; a schema may have a quarter of them."""
 
 
 def read_schema(source: str) -> Any:
-    """The document that a file holds, `-` for standard input, or the JSON Schema of a model as it is serialized.
+    """The document in a file (`-` for standard input), or the JSON Schema of a model's serialized form.
 
     A model is imported with the current directory in the path, so its module runs.
     """
@@ -72,7 +72,7 @@ def _of_model(source: str) -> Any:
 
 
 def _schema_of(found: Any) -> Any:
-    """As messages carry it: what the model writes, by its aliases."""
+    """The schema of the JSON that messages carry: as the model writes it, by its aliases."""
     from pydantic import TypeAdapter  # noqa: PLC0415 - a file needs none
 
     return TypeAdapter(found).json_schema(mode="serialization", by_alias=True)

@@ -26,7 +26,7 @@ Dead = dict[str, Any]
 
 @dataclass(frozen=True)
 class Handled:
-    """Nothing more is to be done by this handler."""
+    """This handler has nothing more to do with the message."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class RetryLater:
 
     why: str
     after: float = 0.0
-    """Seconds, at least."""
+    """At least this many seconds."""
     counts: bool = True
-    """One of the message's tries; not where the receiver is away."""
+    """Whether this was one of the message's tries; it was none if the receiver is away."""
 
 
 Outcome = Handled | CannotHandle | RetryLater
@@ -102,7 +102,7 @@ class CommandHandler:
     Args:
         argv: program and arguments; no shell sees them.
         timeout: seconds until it is killed.
-        env: further variables of this process that it gets.
+        env: further variables of this process that the command gets.
 
     """
 

@@ -29,7 +29,7 @@ class DeadCursor:
         self._seen: dict[Place, str] = {}
 
     def unseen(self, opened: OperatorSession, exchange: str | None = None, after: Place | None = None) -> Iterator[dict[str, Any]]:
-        """What is there and was not seen, page by page; only of an exchange after a place, if they are given."""
+        """Dead messages that were not seen yet, page by page; if given, only those of an exchange after a place."""
         place = after or (self._floor, 0, 0)
         while True:
             page = self._page(opened, place, PAGE, exchange)
@@ -53,7 +53,7 @@ class DeadCursor:
         return place[0] < self._floor or place in self._seen
 
     def rise(self, floor: int, but: Callable[[str, Place], bool] = lambda *_: False) -> None:
-        """Every message below was seen, except where an exchange must be read again."""
+        """Note that every message below the floor was seen, except those that must be read again."""
         if floor > self._floor:
             self._floor = floor
             self._seen = {place: exchange for place, exchange in self._seen.items() if place[0] >= floor or but(exchange, place)}
@@ -69,7 +69,7 @@ def place_of(dead: Mapping[str, Any]) -> Place:
 
 
 def before(place: Place) -> Place:
-    """The place after which a message is the first."""
+    """The place directly before a message."""
     return (*place[:2], place[2] - 1)
 
 

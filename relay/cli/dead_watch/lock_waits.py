@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 PAUSE: Final = 5.0
-"""Seconds after a lock was met until what waits for it is tried again."""
+"""Seconds from meeting a lock until the messages that wait for it are tried again."""
 MAX_WAITING: Final = 10_000
-"""Messages of one line; what meets a lock beyond that is left to the next watch."""
+"""Messages in one line; further messages that meet a lock are left to the next watch."""
 ROUND: Final = 1.0
-"""Seconds after which a round of those that wait ends: dead messages that came meanwhile are handled."""
+"""Seconds after which a round of waiting messages ends, so that new dead messages are handled."""
 REPORT_SECONDS: Final = 60.0
 """Seconds between two sentences about locks."""
 
@@ -27,7 +27,7 @@ Act = Callable[["OperatorSession", Mapping[str, Any]], None]
 
 
 class LockWaits:
-    """Does one thing with messages; those that meet a lock wait in line, and keep no other waiting.
+    """Does one thing with messages; a message that meets a lock waits in line, and delays no other.
 
     Args:
         act: is given a message's id, xid and seq.
@@ -49,7 +49,7 @@ class LockWaits:
         return len(self._line) + self.left
 
     def do(self, opened: OperatorSession, dead: Mapping[str, Any]) -> bool:
-        """Act, or let it wait; False if it waits. After a lost connection it is done over the next one.
+        """Act on a message, or let it wait; False if it waits. After a lost connection it is tried over the next one.
 
         Raises:
             StoreError: PostgreSQL went away.
@@ -67,7 +67,7 @@ class LockWaits:
         return True
 
     def again(self, opened: OperatorSession, stopped: Callable[[], bool]) -> None:
-        """Try in turn what waits, until one waits still, a signal came, or the round is over; errors as `do`."""
+        """Try the waiting messages in turn, until one meets a lock again, a signal came, or the round is over; errors as `do`."""
         end = time.monotonic() + ROUND
         while self._line and self.until_due() <= 0 and not stopped() and time.monotonic() < end:
             if not self.do(opened, self._line.popleft()):

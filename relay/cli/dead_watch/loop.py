@@ -60,7 +60,7 @@ class DeadWatch:
 
     @property
     def failing(self) -> int:
-        """Messages that were given up, or wait for another try; at least one where a lock keeps the watch from reading."""
+        """Messages that were given up, or wait for another try; at least one if a lock keeps the watch from reading."""
         return max(self.given_up + self._waiting + sum(each.refused for each in self._replays), self._is_locked)
 
     @property
@@ -71,7 +71,7 @@ class DeadWatch:
         return due and not self._is_locked
 
     def round(self, opened: OperatorSession) -> None:
-        """Acknowledge what waits for it, poll for new messages, handle due ones, replay; a lock stops one of these alone."""
+        """Acknowledge handled messages, poll for new ones, handle due ones, and replay; a lock stops only one of these steps."""
         self._is_locked = False
         for part in self._parts:
             try:
@@ -80,7 +80,7 @@ class DeadWatch:
                 self.meet_lock(error)
 
     def meet_lock(self, error: BusyError) -> None:
-        """Say now and then what keeps the watch from reading; it tries again after a pause."""
+        """Report now and then which lock keeps the watch from reading; the watch tries again after a pause."""
         self._is_locked = True
         self._acks.say(str(error))
 
@@ -205,6 +205,6 @@ class DeadWatch:
         opened.rows("answer_dead", **dead, by=BY, note=note)
 
     def _is_ready(self, dead: Mapping[str, Any]) -> bool:
-        """Whether the handlers are through with a message: a replay answers it, and they would not see it any more."""
+        """Whether the handlers have finished with a message: a replay answers it, and would hide it from them."""
         place = place_of(dead)
         return not self._plan.handlers or (self._walk.knows(place) and not self._turns.is_open(dead["exchange"], place))

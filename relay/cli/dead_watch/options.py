@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relay.cli.dead_watch.plan import Look, WatchPlan
 
 UNSIGNED = (
-    "RELAY_WEBHOOK_SECRET is not set, so a receiver could not tell the webhook from anybody's: set it, or RELAY_WEBHOOK_SECRET_FILE, "
+    "RELAY_WEBHOOK_SECRET is not set, so a receiver could not tell the webhook from a forged one: set it, or RELAY_WEBHOOK_SECRET_FILE, "
     "or give --unsigned."
 )
 
@@ -38,7 +38,7 @@ class DeadResult(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class DeadFilter:
-    """Dead messages that a watch is about; they must meet all that is given."""
+    """The dead messages of a watch; they must match every option that is given."""
 
     exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None
     routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * matches any characters.")] = None
@@ -55,7 +55,7 @@ class DeadFilter:
 
 @dataclass(frozen=True, kw_only=True)
 class WatchActions:
-    """What is done with each, and for how long."""
+    """What is done with each message."""
 
     log: Annotated[
         bool,
@@ -105,7 +105,7 @@ def plan(which: DeadFilter, acting: WatchActions, *, look: Look | None, as_json:
     """What the options ask for.
 
     Raises:
-        typer.BadParameter: one cannot be carried out.
+        typer.BadParameter: an option cannot be carried out.
     """
     from relay.cli.dead_watch.plan import WatchPlan  # noqa: PLC0415 - see relay.cli.main
     from relay.cli.dead_watch.replay_rules import parse_rule  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""What a watch over dead messages does, as its options ask for it."""
+"""What a watch over dead messages does, according to its options."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class WatchPlan:
     look: Look | None = None
     """Adds to a message what the handlers need."""
     ack: bool = False
-    """Acknowledge what all handlers have handled, but for what a rule replays: that is its answer."""
+    """Acknowledge messages that all handlers have handled, except those that a rule replays: the replay answers them."""
     tries: int = TRIES
-    """Of one message by its handlers."""
+    """Tries of one message by its handlers."""
     identity: str = ""
     """The identity of this watch: watches with the same handlers share it."""
 
     @property
     def acts(self) -> bool:
-        """It does more than show, so two of the same would do it twice."""
+        """Whether the watch does more than show messages, so that two of the same would do it twice."""
         return bool(self.rules) or any(each.acts for each in self.handlers)

@@ -20,7 +20,7 @@ DEAD_RESULTS = tuple(each.value for each in (Result.REJECTED, Result.FAILED, Res
 
 @dataclass(frozen=True)
 class Rule:
-    """A dead message must meet all that is not None."""
+    """A rule; a dead message must match every condition that is not None."""
 
     text: str
     """As it was given."""
@@ -42,7 +42,7 @@ class Rule:
 def _pattern(key: str) -> str:
     """The pattern of a routing key with stars.
 
-    What a star has passed is not tried again. Otherwise a long key, which others choose, takes hours where there are four stars.
+    Text that a star has passed is not tried again. Otherwise a long key, which others choose, would take hours with four stars.
     """
     first, *others = map(re.escape, key.split("*"))
     if not others:
@@ -52,10 +52,10 @@ def _pattern(key: str) -> str:
 
 
 def parse_rule(text: str) -> Rule:
-    """A rule as people write it: `code=unroutable,exchange=orders,after=5m,at-most=3`; quotes hold a comma.
+    """A rule as people write it: `code=unroutable,exchange=orders,after=5m,at-most=3`; a value with a comma is quoted.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: the text is no rule.
     """
     given = _pairs(text)
     if not given.keys() - {"after", "at-most"}:

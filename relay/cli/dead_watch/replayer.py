@@ -1,4 +1,4 @@
-"""Dead messages that a rule replays, some time after they died; the database counts how often that was done along their lineage."""
+"""Dead messages that a rule replays, some time after they died; the database counts the replays along their lineage."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Replayer:
 
     Args:
         rule: which, when and how often.
-        earlier: rules that come first; what matches one of them is its.
+        earlier: rules that come first; a message that matches one of them is left to it.
         wanted: filter of the whole watch.
-        ready: says whether the other handlers are through with a message.
+        ready: says whether the other handlers have finished with a message.
 
     """
 

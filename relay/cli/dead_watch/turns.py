@@ -12,7 +12,7 @@ from relay.cli.dead_watch.actions import Dead, Handler
 from relay.cli.dead_watch.cursor import Place, before
 
 MAX_UNREPORTED: Final = 500
-"""Messages in memory that were not handled yet, for all exchanges together; each has room for one."""
+"""Messages in memory that were not handled yet, for all exchanges together; each exchange has room for one."""
 MAX_WAITING: Final = 10_000
 """Messages that wait for a retry, shared in the same way; an exchange that has used its share is not read further."""
 MAX_EXCHANGES: Final = 5000
@@ -39,7 +39,7 @@ class _Line:
     """The messages of one exchange."""
 
     since: int
-    """Orders the lines: by arrival, and after a turn by its end."""
+    """Orders the lines: by arrival, and after a turn by the turn's end."""
     fresh: bool = True
     """Whether it had no turn yet."""
     heap: list[tuple[float, int, WaitingTry]] = field(default_factory=list)
@@ -97,14 +97,14 @@ class ExchangeTurns:
         self._open.add(one.place)
 
     def leave(self, exchange: str, place: Place) -> bool:
-        """Note that a message and what follows of its exchange was not read; False if even that has no room."""
+        """Note that a message and all later ones of its exchange were not read; False if the exchange has no line to note it in."""
         line = self._lines.get(exchange)
         if line is not None:
             line.read_to = before(place)
         return line is not None
 
     def read_all(self, exchange: str) -> None:
-        """Note that nothing of an exchange was left."""
+        """Note that no message of an exchange is left unread."""
         self._lines[exchange].read_to = None
 
     def is_left(self, exchange: str, place: Place) -> bool:
@@ -133,7 +133,7 @@ class ExchangeTurns:
         return line.read_to if self._needs_reading(line) else None
 
     def take(self, exchange: str, now: float) -> WaitingTry | None:
-        """What is due of an exchange."""
+        """The next due message of an exchange; None without one."""
         line = self._lines[exchange]
         if not line.heap or line.heap[0][0] > now:
             return None

@@ -1,4 +1,4 @@
-"""Keeps a watch over dead messages up: is notified by `dead_message`, and also polls, because a notification is only a hint."""
+"""Keeps a watch over dead messages running: `dead_message` notifies it, and it also polls, because a notification is only a hint."""
 
 from __future__ import annotations
 

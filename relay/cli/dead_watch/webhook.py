@@ -12,11 +12,11 @@ from relay.net.http_client import OutboundError, Response, UnreachableHostError,
 from relay.net.webhook_signature import signed
 
 _ANSWER_BYTES = 4096
-"""Of a hook's answer; only its status counts."""
+"""Bytes that are read of a receiver's answer; only its status counts."""
 _UNAVAILABLE = frozenset({429, 502, 503, 504})
 """Status codes by which a gateway or the receiver reports that it is unavailable."""
 _LONGEST_NUMBER = 9
-"""Digits of a Retry-After that is read as seconds."""
+"""Most digits of a Retry-After that is read as seconds."""
 
 
 class WebhookHandler:
@@ -25,8 +25,8 @@ class WebhookHandler:
     Args:
         url: of the receiver; its path is never shown.
         timeout: seconds for one request.
-        allow_private: also to this machine and to private networks.
-        secret: gives the secret that holds now; None sends without a signature.
+        allow_private: whether to post also to this machine and to private networks.
+        secret: returns the current secret; None sends without a signature.
 
     """
 

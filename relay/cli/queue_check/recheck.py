@@ -1,4 +1,4 @@
-"""Messages that `relay check` watches between its two scans: a relay must claim them; which were skipped. No I/O."""
+"""Messages that `relay check` watches between its two scans: a relay must claim them. Finds those that were skipped. No I/O."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MAX_OF_GROUP = 1000
 MAX_IN_ALL = 100_000
 
 Group = tuple[Kind, str]
-"""What is claimed in one order: a kind, of an exchange; the exchange is empty for what goes in one order of all exchanges."""
+"""Messages that are claimed in one order: a kind and an exchange. The exchange is empty if the order spans all exchanges."""
 Claimed = Callable[[Collection[str]], Collection[str]]
-"""Returns which of these messages, which have left the queue, a relay has claimed."""
+"""Takes messages that have left the queue, and returns those that a relay has claimed."""
 
 
 class Recheck:
@@ -35,7 +35,7 @@ class Recheck:
             self._ids.add(row.id)
 
     def __bool__(self) -> bool:
-        """Something is watched."""
+        """Whether any message is watched."""
         return bool(self._ids)
 
     def left_out(self, *, watched: bool) -> int:
@@ -53,7 +53,7 @@ class Recheck:
         return row.id in self._ids
 
     def passed_over(self, now: Mapping[str, QueueRow], silent: Collection[str], claimed: Claimed) -> Iterator[QueueRow]:
-        """Those that should not be as they were.
+        """The messages that should have changed and did not.
 
         Args:
             now: the watched messages that are still in the queue, by id.
@@ -64,7 +64,7 @@ class Recheck:
         split = {group: _by_change(rows, now, silent) for group, rows in self._groups.items()}
         fresh = [row for (kind, _), (_, changed) in split.items() if kind == "fresh" for row in changed]
         for group, (unchanged, changed) in split.items():
-            # If nothing of an exchange was claimed, fresh messages of other exchanges may still be before its own.
+            # If nothing of an exchange was claimed, fresh messages of other exchanges may still come before its own.
             moved = changed or (fresh if group[0] == "fresh" else [])
             yield from (now[row.id] for row in self._skipped(group, unchanged, moved, now, claimed))
 

@@ -9,10 +9,10 @@ from typing import Literal
 
 State = Literal["locked", "paused", "blocked", "waiting", "claimable"]
 Kind = Literal["fresh", "waiting", "suspect", "key", "lock"]
-"""What has to happen next: a claim, by what finds it; or the end of a lock."""
+"""What must happen to a message next: a claim, named after what finds the message, or the end of a lock."""
 
 FAR = 10 * 366 * 86_400.0
-"""Seconds in the future that must be a mistake: ten years."""
+"""A time this many seconds ahead must be a mistake: ten years."""
 LEFT = (0, 0)
 """Every scan of a relay begins after this position."""
 
@@ -62,7 +62,7 @@ class QueueRow:
 
     @property
     def kind(self) -> Kind | None:
-        """What has to happen to it next without anybody's help; None where a time, an operator or a limit is waited for."""
+        """What must happen to the message next by itself; None while it waits for a time, an operator or a limit."""
         if self.over:
             return "lock"
         if self.state != "claimable" or self.limited:
@@ -74,22 +74,22 @@ class QueueRow:
         return "fresh" if self.available_at is None else "waiting"
 
     def is_as(self, before: QueueRow) -> bool:
-        """Nothing was done to it since it was seen before."""
+        """Whether nothing was done to the message since `before` was read."""
         return (self.attempts, self.available_at, self.lock_ends_at, self.locked_by) == (
             before.attempts, before.available_at, before.lock_ends_at, before.locked_by,
         )  # fmt: skip
 
 
 def why_lost(row: QueueRow) -> str | None:
-    """Why no relay will find it, and what to do; None where one will, in time."""
+    """Why no relay will find the message, and what to do; None if one will, in time."""
     return _misplaced(row) or _wrong_key_state(row) or _too_far_ahead(row)
 
 
 def why_left(row: QueueRow, since: datetime) -> str:
-    """Why a message was left alone that a relay had the time to find, and what to do."""
+    """Why a relay left a message alone that it had the time to find, and what to do."""
     if row.session is not None:
         return f"{holder(row.session)} keeps the row locked: end that transaction"
-    what = "claimed it" if row.lock_ends_at is None else f"freed it, whose lock ended {when(row.lock_ends_at)},"
+    what = "claimed it" if row.lock_ends_at is None else f"freed it (its lock ended {when(row.lock_ends_at)})"
     return f"nothing has {what} since {since:%H:%M:%S}Z: see `relay status`, else restart the relays and report this"
 
 
@@ -100,9 +100,9 @@ def holder(session: int) -> str:
 
 def _misplaced(row: QueueRow) -> str | None:
     if row.foreign_id:
-        return f"its transaction id {row.xid} is of another cluster: run `relay migrate`, which renumbers it or says what keeps it"
+        return f"its transaction id {row.xid} is of another cluster: run `relay migrate`, which renumbers it or says what prevents that"
     if row.position <= LEFT:
-        return "its position lies before where every walk begins: insert it again and delete this row"
+        return "its position lies before the start of every scan: insert it again and delete this row"
     return None
 
 
@@ -111,9 +111,9 @@ def _wrong_key_state(row: QueueRow) -> str | None:
     if row.ordering_key is None:
         return None
     if row.lane != row.key_lane:
-        return f"its lane is {row.lane} and its key's is {row.key_lane}: as the owner, set ordering_key = ordering_key in this row"
+        return f"its lane is {row.lane}, but its key has the lane {row.key_lane}: as the owner, set ordering_key = ordering_key in this row"
     if not row.lane_known:
-        return f"queue_message_lane has no row for its lane: as the owner, insert lane {row.lane} there"
+        return f"queue_message_lane has no row for this message's lane: as the owner, insert lane {row.lane} there"
     if not row.indexed:
         return "the index of keys does not lead to it: as the owner, REINDEX INDEX CONCURRENTLY queue_message_ordering_key_idx"
     return None

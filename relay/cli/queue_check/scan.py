@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 PAGE: Final = 10_000
-"""Messages of one statement."""
+"""Messages that one statement reads."""
 MOST_NAMED: Final = 1000
 """Lost messages that are named; more are counted."""
 FIRST: Final = (0, -(1 << 63))
 """Before every position."""
 
 Say = Callable[[int], None]
-"""Takes how many messages were walked so far."""
+"""Takes the number of messages that were scanned so far."""
 
 
 @dataclass
@@ -31,13 +31,13 @@ class ScanResult:
     walked: int = 0
     states: Counter[State] = field(default_factory=Counter)
     held_keys: set[str] = field(default_factory=set)
-    """Keys that an operator holds and messages wait for."""
+    """Parked keys under which messages wait."""
     held: int = 0
     """Messages of these keys."""
     limited: int = 0
     """Claimable messages of limited exchanges; they are sent at the limit's rate."""
     lost: list[dict[str, Any]] = field(default_factory=list)
-    """The first that were found lost, as they are shown."""
+    """The first lost messages, as they are shown."""
     lost_in_all: int = 0
     settling: list[dict[str, Any]] = field(default_factory=list)
     """Messages that a living relay has claimed and cannot settle, because another session has them locked."""
@@ -63,7 +63,7 @@ class ScanResult:
             self.lost.append(_named(row, reason))
 
     def settles(self, row: QueueRow, reason: str) -> None:
-        """Name a message with the reason for which its relay cannot settle it; there are no more of them than are watched."""
+        """Name a message with the reason for which its relay cannot settle it; there are at most as many as are watched."""
         self.settling.append(_named(row, reason))
 
 
@@ -73,7 +73,7 @@ def _named(row: QueueRow, reason: str) -> dict[str, Any]:
 
 
 def walk(opened: OperatorSession, say: Say) -> ScanResult:
-    """Look at every message once."""
+    """Read every message once."""
     found = ScanResult()
     for row in _rows(opened, FIRST):
         found.meet(row)
@@ -83,7 +83,7 @@ def walk(opened: OperatorSession, say: Say) -> ScanResult:
 
 
 def look_again(opened: OperatorSession, watch: Recheck) -> dict[str, QueueRow]:
-    """What is left of the watched messages, by id."""
+    """The watched messages that are still in the queue, by id."""
     (first_xid, first_seq), last = watch.span
     again = {}
     for row in _rows(opened, (first_xid, first_seq - 1)):

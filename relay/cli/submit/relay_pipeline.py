@@ -1,4 +1,4 @@
-"""What `spark-submit` runs: `spark-submit … relay_pipeline.py export --json` is `relay pipeline export --json` where Spark's settings say.
+"""The script for `spark-submit`: `spark-submit … relay_pipeline.py export` runs `relay pipeline export` where Spark's settings say.
 
 It has a folder of its own because Python first looks for modules next to the script that it runs. There a module of the package could hide
 one of the standard library.

@@ -1,4 +1,4 @@
-"""PostgreSQL as its superuser sees it: dates the archive back, lists what it holds for the ledger, and lets the core's retention work."""
+"""PostgreSQL as its superuser sees it: dates the archive back, lists its rows for the ledger, and runs retention."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Archive:
             connection.execute(statement("history_login"))
 
     def date_back(self, since: datetime, first: date, days: int) -> int:
-        """Spread what was archived since a time over some days; return how many rows that is."""
+        """Spread the rows archived since a time over some days; return how many."""
         begin = datetime(first.year, first.month, first.day, tzinfo=UTC)
         with self._connect() as connection:
             for day in range(days):
@@ -50,7 +50,7 @@ class Archive:
         return int(row["count"])
 
     def note_rows(self, journal: Journal) -> int:
-        """Note each archived row that was not noted before; return how many those are."""
+        """Note each archived row that was not noted before; return how many."""
         found = [row for row in self._rows("history_list_rows") if identity(row) not in self._noted]
         for row in found:
             journal.note(**_summary(row))
@@ -62,12 +62,12 @@ class Archive:
         return {row["to_date"] for row in self._rows("history_list_days")}
 
     def retain(self) -> None:
-        """Let the core drop what it may, as every relay does from time to time."""
+        """Run retention until nothing is left to drop, as every relay does from time to time."""
         while any(row["action"] == "dropped" for row in self._rows("history_retain")):
             pass
 
     def write_ledger(self, folder: Path, job: str) -> None:
-        """Write what is left at the end, what the replay job has enqueued, and the statistics."""
+        """Write the rows that are left at the end, the messages that the replay job has enqueued, and the statistics."""
         with Journal(folder / LEFT) as journal:
             for row in self._rows("history_list_rows"):
                 journal.note(**_summary(row))
@@ -87,6 +87,6 @@ class Archive:
 
 
 def _summary(row: dict[str, Any]) -> dict[str, Any]:
-    """What the ledger keeps of a row: who it is, what joins it to others, and a digest of all of it."""
+    """What the ledger keeps of a row: its identity, the columns that join it to others, and a digest of all its columns."""
     kept = ("xid", "seq", "id", "exchange", "result", "replay_of", "archived_at")
     return {**{name: row[name] for name in kept}, "digest": digest(row)}

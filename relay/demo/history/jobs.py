@@ -21,8 +21,8 @@ from relay.devservers.process import Keeper, kill_family, plain_environment
 
 _LOOK: Final = 0.1
 _CLOSE_LOOK: Final = 0.002
-"""Seconds between two looks at a process, and at one that is to be caught between two of its steps."""
-# Result and progress apart, as a scheduler keeps them.
+"""Seconds between two checks of a process, and of a process that must be caught between two of its steps."""
+# Result and progress go to separate files, as a scheduler keeps them.
 _WITH_RESULT: Final = ("/bin/sh", "-c", 'result=$1; shift; exec "$@" >"$result"', "sh")
 
 
@@ -45,9 +45,9 @@ class Jobs:
     def __init__(self, settings: Mapping[str, str], java: Path, screen: Screen) -> None:
         self._keeper = Keeper("relay-jobs-")
         folder = str(self._keeper.folder)
-        # A few thousand rows: two hundred tasks for each join, as Spark has it by itself, would take most of the time.
+        # With a few thousand rows, Spark's default of two hundred tasks for each join would take most of the time.
         (self._keeper.folder / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n")
-        # What a killed Spark leaves behind goes with the folder; two cores, so that the demo is the same everywhere.
+        # The files of a killed Spark disappear with the folder. Two cores, so that the demo is the same everywhere.
         places = {"SPARK_CONF_DIR": folder, "SPARK_LOCAL_DIRS": folder, "TMPDIR": folder}
         spark = {"JAVA_HOME": str(java), "SPARK_MASTER": "local[2]", **places, **QUICK_START}
         self._environment = {**plain_environment(self._keeper.folder), **spark, **settings}
@@ -81,10 +81,10 @@ class Jobs:
         return json.loads(job.result.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
     async def kill_in_the_middle(self, table: Path, *words: str) -> list[Path]:
-        """Run a command and kill it with all its children by SIGKILL when files of the table are there and their commit is not.
+        """Run a command, and kill it with all its children by SIGKILL once it has written files of the table and not committed them.
 
         Returns:
-            The files that it has left; none if it was not caught, and so ended by itself.
+            The files that it has left; none if it was not caught and ended by itself.
         """
         job = self._start(words)
         catching = asyncio.create_task(asyncio.to_thread(_catch, job.process, table))
@@ -103,7 +103,7 @@ class Jobs:
         return _Job(f"relay pipeline {words[0]}", process, result, self._keeper.folder / f"{name}.out")
 
     def _tell(self, job: _Job, told: int) -> int:
-        """Show what the command has said beyond the first so many lines; return how many lines that makes."""
+        """Show the lines that the command has printed after the first `told`; return the number of all its lines."""
         lines = job.progress.read_text(errors="replace").split("\n")[:-1]
         for line in lines[told:]:
             self._screen.say(f"{job.words}: {line}")

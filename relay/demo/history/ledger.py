@@ -19,7 +19,7 @@ RECEIVED: Final = "received.jsonl"
 REPLAYED: Final = "replayed.jsonl"
 STATS: Final = "stats.jsonl"
 OUTCOME: Final = "outcome.json"
-"""What the commands said of themselves."""
+"""The results of the commands."""
 LAKE: Final = "lake"
 
 COLUMNS: Final = (
@@ -36,7 +36,7 @@ Counts = dict[tuple[str, str, str], int]
 
 
 class Row(NamedTuple):
-    """One row of the archive, here or there."""
+    """One row of the archive, in PostgreSQL or in the lake."""
 
     identity: Identity
     id: str
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
     @property
     def is_daily(self) -> bool:
-        """It lives in a day's partition, which retention drops as a whole."""
+        """Whether the row is in a day's partition, which retention drops as a whole."""
         return self.result in {"success", "discarded"}
 
 
@@ -76,7 +76,7 @@ class Ledger(NamedTuple):
     replayed: dict[Identity, str]
     """Archived row → id of the new message."""
     stats: dict[str, Counts]
-    """By grain, of PostgreSQL; those of the lake under `lake window` and so on."""
+    """PostgreSQL's counts by grain; those of the lake are under `lake window` and so on."""
     outcome: dict[str, Any]
 
 
@@ -87,7 +87,7 @@ def digest(row: Mapping[str, Any]) -> str:
 
 
 def identity(row: Mapping[str, Any]) -> Identity:
-    """What makes a row itself; an id may come twice."""
+    """What identifies a row; an id may occur twice."""
     return int(row["xid"]), int(row["seq"])
 
 
@@ -114,7 +114,7 @@ def read(folder: Path) -> Ledger:
 
 
 def lake_rows(lake: Path) -> Iterator[Row]:
-    """The rows of the lake's archive by deltalake and Arrow alone; none where there is no table."""
+    """The rows of the lake's archive by deltalake and Arrow alone; none if there is no table."""
     for line in _table(lake, "archive", COLUMNS):
         yield _row({**line, "digest": digest(line)})
 

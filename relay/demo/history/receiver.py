@@ -53,7 +53,7 @@ class Receiver:
             await self._connection.close()
 
     async def write_receipts(self) -> int:
-        """Bring the receipts since the last call to PostgreSQL, as consumers do that keep some; return how many."""
+        """Write the receipts since the last call to PostgreSQL, as consumers that keep receipts do; return how many."""
         receipts, self._receipts = self._receipts, []
         async with await AsyncConnection.connect(self._database_url, application_name=_NAME) as connection:
             await connection.cursor().executemany(statement("history_receive"), receipts)

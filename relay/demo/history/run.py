@@ -18,7 +18,7 @@ from relay.demo.verdict import judged, played
 from relay.devservers.java import find_java
 
 LEAST: Final = 600
-"""Fewer leave some hours without a message."""
+"""With fewer messages some hours would have none."""
 _FILES: Final = (ledger.ARCHIVED, ledger.LEFT, ledger.RECEIVED, ledger.REPLAYED, ledger.STATS, ledger.OUTCOME)
 
 
@@ -26,12 +26,12 @@ def main(*, messages: int, folder: Path | None = None) -> int:
     """Run the demo on private servers and print its summary; return 0 if everything adds up, else 1, or 128 + the signal that cut it short.
 
     Args:
-        messages: how many the relay moves, about.
+        messages: about how many messages the relay moves.
         folder: keeps ledger, lake and report, and replaces those of an earlier demo. Without it only the report is kept, in the current
             folder.
 
     Raises:
-        RelayError: it could not be played to its end; the message is one sentence.
+        RelayError: the demo could not be played to its end; the message is one sentence.
     """
     screen = Screen()
 
@@ -47,7 +47,7 @@ def main(*, messages: int, folder: Path | None = None) -> int:
 
 
 def check(folder: Path) -> int:
-    """Check ledger and lake that an earlier demo has kept, and print the summary; return 0 if everything adds up, else 1.
+    """Check the ledger and the lake that an earlier demo has kept, and print the summary; return 0 if everything adds up, else 1.
 
     Raises:
         LedgerError: something is missing or damaged.
@@ -57,9 +57,9 @@ def check(folder: Path) -> int:
 
 def _demonstrate(screen: Screen, folder: Path, messages: int) -> int:
     if messages < LEAST:
-        raise DemoError(f"The demo needs {LEAST} messages at least (--messages), so that every hour has some.")
+        raise DemoError(f"The demo needs at least {LEAST} messages (--messages), so that every hour has some.")
     java = find_java(say=screen.say)
-    # Its superuser dates rows back, so the server is never a lent one.
+    # Its superuser dates rows back, so the server is never a borrowed one.
     with devservers.postgres(say=screen.say, private=True) as database, devservers.rabbitmq(say=screen.say) as broker:
         story = Story(database_url=database.url, amqp_url=broker.url, java=java, folder=folder, messages=messages, screen=screen)
         asyncio.run(story.tell())
@@ -75,7 +75,7 @@ def _emptied(folder: Path) -> Path:
     """The folder, without what an earlier demo has left there."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / ledger.LAKE).exists() and not (folder / ledger.ARCHIVED).exists():
-        raise DemoError(f"{folder} holds a lake that is none of a demo's: name another folder (--folder).")
+        raise DemoError(f"{folder} holds a lake that no demo has made: name another folder (--folder).")
     for name in (*_FILES, REPORT):
         (folder / name).unlink(missing_ok=True)
     shutil.rmtree(folder / ledger.LAKE, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What happens in this demo, in order: days of messages, exports of which one is killed, retention, replay, and what consumers received."""
+"""The events of this demo, in order: days of messages, exports of which one is killed, retention, replay, and reconciliation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ REPORT: Final = "outbox-report.html"
 JOB: Final = "send the hour again"
 _RELAY: Final = "relay-1"
 _FIRST_DAYS, _MORE_DAYS, _LATE_DAY = (6, 2), (4, 2), (2, 1)
-"""How many days ago messages went out, and over how many days: exported at once, by the export that is killed, and not at all."""
+"""How many days ago messages were sent, and over how many days. The first are exported at once, the next by the killed export, and the
+last not at all."""
 _SHARES: Final = (0.5, 0.35, 0.15)
 _TRIES: Final = 3
 _QUIET_SECONDS: Final = 60.0
@@ -43,7 +44,7 @@ class Story:
         amqp_url: a broker that does not know this demo's exchanges.
         java: home of a Java for Spark.
         folder: of ledger, lake and report; new.
-        messages: how many are sent, about.
+        messages: about how many messages are sent.
         screen: what people see.
     """
 
@@ -59,7 +60,7 @@ class Story:
         self._outcome: dict[str, Any] = {"job": JOB}
 
     async def tell(self) -> None:
-        """Play everything; what was started ends with it.
+        """Play everything, and end whatever was started.
 
         Raises:
             RelayError: something failed; the message says what.
@@ -123,7 +124,7 @@ class Story:
         self._counted = (await self._observer.progress()).successes, self._receiver.deliveries
 
     async def _quiet(self, what: str) -> None:
-        """Return when the queue is empty and the consumer has what was sent since the mark, or a time that is ample is over."""
+        """Return when the queue is empty and the consumer has every message since the mark, or after an ample time."""
         self._screen.say(f"shop: {what}")
         with self._screen.progress():
             try:
@@ -146,7 +147,7 @@ class Story:
         self._screen.say(f"relay pipeline export: {self._outcome['second_export']} rows the second time, for nothing is new")
 
     async def _kill_an_export(self) -> None:
-        """Kill one between its files and its commit, and run it again with what a scheduler runs after it."""
+        """Kill an export between its files and its commit. Then run it again, with the jobs that a scheduler runs after it."""
         for _ in range(_TRIES):
             await self._send(self._parts[1], _MORE_DAYS)
             before = _identities(self._table.parent)
@@ -162,7 +163,7 @@ class Story:
         await self._jobs.run("run")
 
     async def _verify_and_retain(self) -> None:
-        """Let the core drop what was verified; a day that was not exported is past its retention too."""
+        """Let retention drop verified days; a day that was not exported is past its retention too."""
         await self._send(self._parts[2], _LATE_DAY)
         verified = await self._jobs.run("verify")
         before = self._archive.days()
@@ -180,7 +181,7 @@ class Story:
         self._screen.say(f"retention: {len(dropped)} verified days dropped; {late} stays, for it was not exported")
 
     async def _replay_an_hour(self) -> None:
-        """Send an hour of a day again that only the lake still has; the same job again sends nothing."""
+        """Replay an hour of a day that only the lake still has; the same job again sends nothing."""
         hour = self._busiest_hour()
         span = ("--from", f"{hour:%Y-%m-%dT%H:%M:%SZ}", "--to", f"{hour + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}")
         words = ("replay", "--job", JOB, *span, "--exchange", ORDERS, "--result", "success")
@@ -201,7 +202,7 @@ class Story:
         return datetime.fromtimestamp(hour * 3600, UTC)
 
     async def _reconcile(self) -> None:
-        """Hold what the lake says was sent against what the consumer says it received."""
+        """Compare what the lake says was sent with what the consumer says it received."""
         first, last = (self._today - timedelta(days=days) for days in (_FIRST_DAYS[0], _LATE_DAY[0]))
         span = ("--from", f"{first}T00:00:00Z", "--to", f"{last}T00:00:00Z")
         self._outcome["reconciled"] = await self._jobs.run("reconcile", *span, may_end_with=(0, 5))

@@ -1,4 +1,4 @@
-"""The summary: where the rows are, what must hold and what was found, and sentences for what does not."""
+"""The summary: where the rows are, what must hold, what was found, and a sentence for each mismatch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relay.demo.verdict import promise, table
 
 
 def tables(ledger: Ledger) -> list[Table]:
-    """What is shown."""
+    """The tables that are shown."""
     return [_places(sums(ledger), ledger), _promises(promises(ledger))]
 
 

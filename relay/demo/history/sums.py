@@ -1,4 +1,4 @@
-"""Holds the ledger, the lake and PostgreSQL against each other, row by row; no I/O."""
+"""Compares the ledger, the lake and PostgreSQL with each other, row by row; no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HOUR = 3_600_000_000
 
 @dataclass(frozen=True)
 class Sums:
-    """Where the archived rows are, joined by (xid, seq); each counts in one of the four."""
+    """Where the archived rows are, joined by (xid, seq); each row counts in one of the four numbers."""
 
     archived: int
     dropped: int
@@ -60,7 +60,7 @@ def sums(ledger: Ledger) -> Sums:
 
 
 def promises(ledger: Ledger) -> list[Promise]:
-    """What must hold, in the order of the story; each is broken so many times."""
+    """What must hold, in the order of the story, and how often it does not."""
     return [*_exactly_once(ledger), *_exports(ledger), *_retention(ledger), *_replay(ledger), *_consumer(ledger), *_statistics(ledger)]
 
 
@@ -82,7 +82,7 @@ def _exports(ledger: Ledger) -> list[Promise]:
     return [
         Promise("rows of the second export, when nothing was new", said["second_export"]),
         Promise("rows that the killed export has added", said["added_by_the_kill"]),
-        Promise("exports killed between files and commit, fewer than one", int(not said["left_by_the_kill"])),
+        Promise("kills of an export between files and commit that failed", int(not said["left_by_the_kill"])),
     ]
 
 
@@ -100,7 +100,7 @@ def _retention(ledger: Ledger) -> list[Promise]:
 
 
 def _replay(ledger: Ledger) -> list[Promise]:
-    """Joined from the archived row over the new message's id to its delivery."""
+    """Joins each archived row, by the new message's id, to its delivery."""
     wanted = {row.identity: row for row in ledger.archived if _is_wanted(row, ledger.outcome["hour"])}
     delivered = Counter(one.id for one in ledger.deliveries)
     digests = {one.id: one.digest for one in ledger.deliveries}
@@ -129,7 +129,7 @@ def _consumer(ledger: Ledger) -> list[Promise]:
 
 
 def _statistics(ledger: Ledger) -> list[Promise]:
-    """Every table of statistics, here and in the lake, counts what the exported rows count."""
+    """Every table of statistics, in PostgreSQL and in the lake, has the counts of the exported rows."""
     lake = {row.identity for row in ledger.lake}
     truth: Counts = dict(Counter((row.day.isoformat(), row.exchange, row.result) for row in ledger.archived if row.identity in lake))
     names = [f"{place}{grain}" for place in ("", "lake ") for grain in GRAINS]

@@ -30,13 +30,13 @@ _SHARES: Final = (6, 3, 2)
 _TOGETHER: Final = 20
 """Messages of one transaction."""
 _DEAD_EVERY: Final = 60
-"""Among so many messages one ends dead, each kind in its turn."""
+"""One in this many messages ends dead; the kinds take turns."""
 _PAUSE: Final = 0.01
 """Longest pause of a customer, in seconds."""
 
 
 async def sell(url: str, messages: int, *, seed: int) -> int:
-    """Commit so many messages, some at a time; return how many of them will end dead."""
+    """Commit this many messages, some at a time; return how many of them will end dead."""
     chance = random.Random(seed)  # noqa: S311 - not a secret
     drafts = list(_drafts(messages, chance))
     async with await AsyncConnection.connect(url, application_name="example shop") as connection:

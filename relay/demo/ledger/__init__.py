@@ -9,7 +9,7 @@ A ledger is a folder of files with one JSON object a line; `at`, `not_before` an
     queue.jsonl     {"id": …}                                       what is still in the queue
     faults.jsonl    {"at": …, "in_flight": [ids that were locked]}   or an upper bound of their number
 
-A message of the producer may say more, and then it is checked: `expect` (the result in the archive), `key` and `place` (its place
+A message of the producer may have more fields, which are checked: `expect` (the result in the archive), `key` and `place` (its place
 among the messages of its ordering key), `not_before`. The three ledgers are the producer's, the consumer's, and the database's.
 """
 
@@ -102,7 +102,7 @@ class _Join:
         return "waiting" if id_ in self._queued else "lost"
 
     def _has_result(self, id_: str, *, plain_success: bool) -> bool:
-        """Some row of the archive is, or is not, a success; one with a code was accepted without a route, so it is neither."""
+        """Whether some archive row is, or is not, a success. A success with a code was accepted without a route: it is neither."""
         rows = self._archived.get(id_, ())
         return any((row.result == Result.SUCCESS and not row.error_code) if plain_success else row.result != Result.SUCCESS for row in rows)
 
@@ -132,9 +132,10 @@ class _Join:
         return tuple(id_ for id_, count in times.items() if count > 1 and id_ not in explained)
 
     def _recovery(self, fault: Fault) -> float:
-        """Seconds; of successes that are not archived the first delivery counts, and what was in flight at a later fault counts there.
+        """The longest time in seconds from a fault to the end of a message that was in flight then, and at no later fault.
 
-        A later fault before a message is through may have hit who was about to send it, such as the next owner of its key: from there.
+        The end of a message that is not archived is its first delivery. A later fault before the end may have hit the next sender, such as
+        the new owner of the key. Then the time counts from that fault.
         """
         later = frozenset().union(*(other.ids for other in self._faults if other.at > fault.at))
         ends = [max((row.at for row in self._archived.get(id_, ())), default=self._first.get(id_, fault.at)) for id_ in fault.ids - later]

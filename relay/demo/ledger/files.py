@@ -61,7 +61,7 @@ class Fault(NamedTuple):
 
     @property
     def ids(self) -> frozenset[str]:
-        """What was in flight, where that is known by id."""
+        """The messages in flight, if they are known by id."""
         return frozenset() if isinstance(self.in_flight, int) else self.in_flight
 
 
@@ -71,7 +71,7 @@ class Producer(NamedTuple):
     committed: dict[str, Sent]
     rolled_back: set[str]
     unknown: dict[str, Sent]
-    """Of transactions whose end was not noted: who is seen was committed."""
+    """Messages of transactions whose end was not noted; one that is seen was committed."""
 
 
 class Ledger(NamedTuple):
@@ -85,7 +85,7 @@ class Ledger(NamedTuple):
 
 
 class _Line(NamedTuple):
-    """One line of the producer's."""
+    """One line of the producer's file."""
 
     transaction: str
     phase: str
@@ -97,7 +97,7 @@ def read(folder: Path) -> Ledger:
     """Read a folder.
 
     Raises:
-        LedgerError: a file is missing (that of the faults may be), or a line is not what it should be.
+        LedgerError: a file is missing (only the faults' may be), or a line is not what it should be.
     """
     return Ledger(
         producer=_producer(_read(folder / PRODUCER, _line)),

@@ -1,4 +1,4 @@
-"""The numbers of a ledger, and the sentences where they are not what they must be."""
+"""The numbers of a ledger, and a sentence for each that is not as it must be."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The numbers of a ledger; a tuple holds the ids (for `order_breaks` too) and should be empty, a message counts in one of the sums."""
+    """The numbers of a ledger. A tuple holds ids of messages and should be empty; a message counts in one of the sums."""
 
     committed: int
     rolled_back: int
@@ -18,7 +18,7 @@ class Report:
     discarded: int
     """Not delivered, and taken out on purpose."""
     accepted: int
-    """Not delivered, and a success all the same: unroutable, where the policy accepts that."""
+    """Not delivered, and yet a success: unroutable under a policy that accepts this."""
     waiting: int
     """Not delivered, and still in the queue."""
     lost: tuple[str, ...]
@@ -32,7 +32,7 @@ class Report:
     """Delivered, and neither in the archive nor in the queue any more."""
     archived_twice: tuple[str, ...]
     unexpected_result: tuple[str, ...]
-    """Archived otherwise than the producer expects."""
+    """Archived with another result than the producer expects."""
     early: tuple[str, ...]
     """Delivered before `not_before`."""
     order_breaks: tuple[str, ...]
@@ -44,15 +44,15 @@ class Report:
     in_flight: int
     """Messages in flight at the faults, summed up: the most duplicates that they explain."""
     unexplained: tuple[str, ...]
-    """Delivered more than once, though in flight at no fault (where those are known by id)."""
+    """Delivered more than once, though in flight at no fault; judged only if messages in flight are known by id."""
     recovery_seconds: float | None
-    """From a fault, or the last one meanwhile, until a message that was in flight is archived, the longest; None without a fault."""
+    """The longest time from a fault, or from the last fault meanwhile, until a message in flight is archived; None without a fault."""
     messages_per_second: float
     """First deliveries a second, from the first to the last."""
 
     @property
     def extra_per_in_flight(self) -> float:
-        """Duplicates for each message in flight at a fault; at most 1 is what at-least-once delivery allows."""
+        """Duplicates for each message in flight at a fault; at-least-once delivery allows at most 1."""
         return self.duplicates / self.in_flight if self.in_flight else float(self.duplicates)
 
     @property

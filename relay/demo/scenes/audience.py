@@ -15,7 +15,7 @@ EXCHANGE: Final = "desk"
 INVOICES: Final = "desk.invoices"
 """The queue that is received into an inbox."""
 _SEEN: Final = ("order.#", "beat", "charge", "level", "line", "never", "traced")
-"""What the consumer's own queue is bound by."""
+"""The routing keys by which the consumer's own queue is bound."""
 
 
 class Delivery(NamedTuple):
@@ -54,13 +54,13 @@ class Audience:
             await self._connection.close()
 
     async def seen(self, routing_key: str, *, least: int = 1) -> list[Delivery]:
-        """Wait for so many messages with a routing key; return all that came."""
+        """Wait for at least `least` messages with a routing key; return all that came."""
         async with self._news:
             await self._news.wait_for(lambda: len(self.of(routing_key)) >= least)
             return self.of(routing_key)
 
     def of(self, routing_key: str) -> list[Delivery]:
-        """What came so far with a routing key."""
+        """The messages with a routing key that came so far."""
         return list(self._taken.get(routing_key, ()))
 
     async def _take(self, message: AbstractIncomingMessage) -> None:

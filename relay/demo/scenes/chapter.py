@@ -1,4 +1,4 @@
-"""The chapter after the shop has closed: one scene for each other thing that the relay does for an application."""
+"""The chapter after the shop has closed: a scene for each further thing that the relay does for an application."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def play(database_url: str, amqp_url: str, sidecars: Sidecars, say: Callab
         for scene in (contract, schedule, inbox, request):
             await scene.prepare(stage)
         await sidecars.start("relay-3")
-        say("desk: inserts under contract, keys and trace, sends invoices that come back in, and asks for two pages")
+        say("desk: inserts messages under a contract, keys and a trace, sends invoices to its own inbox, and requests two pages")
         try:
             async with asyncio.timeout(_SECONDS):
                 found = await asyncio.gather(*(scene.play(stage) for scene in _SCENES))

@@ -1,4 +1,4 @@
-"""Dead messages answered: a watch tells of each and acknowledges it."""
+"""Answers to dead messages: a watch reports each and acknowledges it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from relay.demo.scenes.stage import Check, Stage
 
 WORDS: Final = ("dead", "watch", "--command", "cat", "--ack", "--once")
-"""The command gets each message as a line of JSON, and here it repeats it."""
+"""The command gets each message as a line of JSON, and here prints it again."""
 
 
 async def play(stage: Stage) -> list[Check]:

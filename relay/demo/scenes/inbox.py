@@ -19,14 +19,14 @@ _LOOK: Final = 0.05
 
 
 async def book(message: Message, connection: psycopg.AsyncConnection) -> None:
-    """The handler: what it writes commits with the message's end."""
+    """The handler: its writes commit together with the message's result."""
     if message.content["total"] < 0:
         raise Reject("the total is negative", code="total_negative")
     await connection.execute(statement("scene_book"), {"total": message.content["total"]})
 
 
 async def prepare(stage: Stage) -> None:
-    """Make inbox and bookings, and start who receives and who works."""
+    """Make the inbox and the table of bookings, and start the receiver and the worker."""
     await stage.sidecars.command("migrate", settings=SETTINGS)
     await stage.commit(("scene_create_booking", {}))
     handler = f"{__name__}:{book.__name__}"

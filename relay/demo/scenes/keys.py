@@ -1,4 +1,4 @@
-"""Keys: what is sent once, the newest only, or together; and a message that is taken back."""
+"""Keys: messages that are sent once, only the newest, or together; and a message that is cancelled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relay.demo.scenes.stage import Check, Stage
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Insert under each key, and wait for what becomes of it."""
+    """Insert messages under each kind of key, and wait for their results."""
     charges = [await _insert(stage, "charge", {"order": 7}, dedup_key="charge-7") for _ in range(2)]
     levels = [await _insert(stage, "level", {"left": left}, coalesce_key="item-3") for left in (12, 11, 10)]
     lines = [await _insert(stage, "line", {"line": line}, bundle_key="audit") for line in (1, 2, 3)]
@@ -29,7 +29,7 @@ async def play(stage: Stage) -> list[Check]:
 
 
 async def _cancel(stage: Stage) -> Check:
-    """Take back what is due in an hour."""
+    """Cancel a message that is due in an hour."""
     [row] = await stage.commit(("scene_insert_later", {"exchange": EXCHANGE, "routing_key": "never", "content": Jsonb({})}))
     id_ = str(row[0]) if row else ""
     await stage.sidecars.command("cancel", id_)
@@ -39,7 +39,7 @@ async def _cancel(stage: Stage) -> Check:
 
 
 async def _insert(stage: Stage, routing_key: str, content: dict[str, Any], **keys: str) -> str | None:
-    """The id of what was inserted; None for what is known."""
+    """The id of the inserted message; None if its dedup key is known."""
     values = {"exchange": EXCHANGE, "routing_key": routing_key, "content": Jsonb(content)}
     no_keys: dict[str, object] = {"dedup_key": None, "coalesce_key": None, "bundle_key": None}
     [row] = await stage.commit(("scene_insert_keyed", {**values, **no_keys, **keys}))

@@ -15,12 +15,12 @@ from relay.worker import Message, Reject
 SETTINGS: Final = {"RELAY_SCHEMA": "fetching", "RELAY_DIRECTION": "inbox"}
 _BODY: Final = b"hello from the demo"
 _NEVER: Final = "http://169.254.169.254/latest/meta-data/"
-"""Where clouds keep what no stranger may have."""
+"""The address at which clouds give out credentials."""
 _LOOK: Final = 0.05
 
 
 async def get(message: Message) -> dict[str, object]:
-    """The handler: what it returns is written with the message's end."""
+    """The handler: the values that it returns are written together with the message's result."""
     try:
         response = await fetch(message.content["url"], timeout=5, max_bytes=1 << 20, allow_private=True)
     except UrlError as error:
@@ -29,7 +29,7 @@ async def get(message: Message) -> dict[str, object]:
 
 
 async def prepare(stage: Stage) -> None:
-    """Make the table and start who answers it."""
+    """Make the table, and start the worker that answers its rows."""
     await stage.sidecars.command("migrate", settings=SETTINGS)
     await stage.commit(("scene_create_url_fetch", {}), ("scene_request", {}))
     handler = f"{__name__}:{get.__name__}"
@@ -38,7 +38,7 @@ async def prepare(stage: Stage) -> None:
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Ask for a page of a small server of its own, and for one whose URL is refused."""
+    """Request a page of a small local server, and one whose URL is refused."""
     server = await asyncio.start_server(_serve, LOOPBACK, 0)
     url = f"http://{LOOPBACK}:{server.sockets[0].getsockname()[1]}/"
     async with server:

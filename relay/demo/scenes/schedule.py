@@ -20,7 +20,7 @@ async def prepare(stage: Stage) -> None:
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Wait for some ticks, then remove it and compare what came with what was inserted."""
+    """Wait for some ticks, remove the schedule, and compare the delivered messages with the inserted ones."""
     await stage.audience.seen(_KEY, least=_TICKS)
     await stage.sidecars.command("schedule", "remove", "heart")
     ticks = await stage.count("scene_count", routing_key=_KEY)

@@ -1,4 +1,4 @@
-"""What every scene has: the database, relays, what a consumer received, and a place for what was found."""
+"""What every scene uses: the database, relays, the messages that a consumer received, and a form for findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOOK: Final = 0.05
 
 
 class Check(NamedTuple):
-    """What a scene has found of something, and what must be found."""
+    """A number that a scene has found, and the number that it must find."""
 
     words: str
     found: int
@@ -24,7 +24,7 @@ class Check(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """What became of a message."""
+    """The result of a message."""
 
     result: str
     code: str | None
@@ -52,7 +52,7 @@ class Stage:
         return await AsyncConnection.connect(self._database_url, application_name="example desk")
 
     async def commit(self, *statements: tuple[str, Mapping[str, object]]) -> list[tuple[Any, ...] | None]:
-        """Run statements in one transaction; return the first row of each, None where there is none."""
+        """Run statements in one transaction; return the first row of each, None without one."""
         async with await self.connect() as connection:
             cursors = [await connection.execute(statement(name), values) for name, values in statements]
             return [await cursor.fetchone() if cursor.description else None for cursor in cursors]
@@ -63,7 +63,7 @@ class Stage:
         return int(row[0]) if row else 0
 
     async def ending(self, id_: str) -> Ending:
-        """Wait until a message is archived; return what became of it."""
+        """Wait until a message is archived; return its result."""
         found: list[tuple[Any, ...] | None] = [None]
 
         async def archived() -> bool:

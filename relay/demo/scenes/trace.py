@@ -1,4 +1,4 @@
-"""A trace: what a transaction says of its trace arrives with its messages."""
+"""A trace: the trace context that a transaction sets arrives with its messages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TRACE: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Say it by a setting, as any language can."""
+    """Set the trace context by a PostgreSQL setting, as any language can."""
     await stage.commit(
         ("scene_set_trace", {"trace": _TRACE}),
         ("scene_insert", {"exchange": EXCHANGE, "routing_key": "traced", "content": Jsonb({})}),

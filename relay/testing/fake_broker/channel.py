@@ -66,7 +66,7 @@ class Channel:
         number: of the channel.
         user: who logged in.
         topology: what is declared.
-        faults: what is amiss.
+        faults: the faults that the test has set.
         answer: sends a method to the client.
         give_back: sends a returned message's header and body.
     """

@@ -51,7 +51,7 @@ class Delivered:
         """The body read as JSON.
 
         Raises:
-            json.JSONDecodeError: it is something else.
+            json.JSONDecodeError: the body is something else.
         """
         return json.loads(self.body)
 
@@ -111,7 +111,7 @@ class Topology:
         """Declare an exchange; it may be repeated, but not with another type.
 
         Raises:
-            TopologyError: there is one of that name that differs, or the type is none.
+            TopologyError: a different one of that name exists, or the type is invalid.
         """
         if kind not in {"direct", "fanout", "topic", "headers"}:
             raise TopologyError(f"An exchange is direct, fanout, topic or headers, not {kind!r}.")
@@ -123,7 +123,7 @@ class Topology:
         """Declare a queue; the default exchange routes to it by name. It may be repeated.
 
         Raises:
-            TopologyError: there is one of that name with another length.
+            TopologyError: one of that name with another length exists.
         """
         known = self.queues.setdefault(name, Queue(name, max_length))
         if known.max_length != max_length:
@@ -134,7 +134,7 @@ class Topology:
         """Bind a queue to an exchange; a repeated binding changes nothing.
 
         Raises:
-            TopologyError: one of them is not there.
+            TopologyError: the queue or the exchange was not declared.
         """
         self.queue(queue)
         if exchange == "" or exchange not in self.exchanges:

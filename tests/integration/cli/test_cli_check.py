@@ -22,7 +22,7 @@ def test_an_id_of_another_cluster_is_named(cli: Cli, beside: Seeded) -> None:
     found = lost(cli)
 
     assert [id_] == list(found)
-    says = "its transaction id 9000000000 is of another cluster: run `relay migrate`, which renumbers it or says what keeps it"
+    says = "its transaction id 9000000000 is of another cluster: run `relay migrate`, which renumbers it or says what prevents that"
     assert says == found[id_]
 
 
@@ -81,7 +81,7 @@ def test_a_lane_that_nobody_can_own_is_named(cli: Cli, seeded: Seeded) -> None:
     id_ = seeded.insert(ordering_key="k")
     [(lane,)] = seeded.run("DELETE FROM queue_message_lane WHERE lane = (SELECT lane FROM queue_message) RETURNING lane")
 
-    assert {id_: f"queue_message_lane has no row for its lane: as the owner, insert lane {lane} there"} == lost(cli)
+    assert {id_: f"queue_message_lane has no row for this message's lane: as the owner, insert lane {lane} there"} == lost(cli)
 
 
 def test_a_message_that_its_index_does_not_lead_to_is_named(cli: Cli, seeded: Seeded) -> None:
@@ -102,7 +102,7 @@ def test_a_position_before_every_walk_is_named(cli: Cli, beside: Seeded) -> None
     """No relay looks at or below (0, 0)."""
     beside.run("INSERT INTO queue_message (xid, seq, exchange) OVERRIDING SYSTEM VALUE VALUES ('0', 0, 'orders'), ('0', 1, 'orders')")
 
-    assert ["its position lies before where every walk begins: insert it again and delete this row"] == list(lost(cli).values())
+    assert ["its position lies before the start of every scan: insert it again and delete this row"] == list(lost(cli).values())
 
 
 def test_what_waits_for_somebody_is_counted_and_not_named(cli: Cli, seeded: Seeded, relay_row: int, between: Between) -> None:

@@ -56,7 +56,7 @@ def test_what_a_living_relay_leaves_alone_is_named(cli: Cli, beside: Seeded, bet
     id_ = beside.insert(**columns)
     between(lambda: None)
 
-    what = "freed it, whose lock ended 2020-01-01 00:00:00Z, since" if "lock_expires_at" in columns else "claimed it since"
+    what = "freed it (its lock ended 2020-01-01 00:00:00Z) since" if "lock_expires_at" in columns else "claimed it since"
     assert f"nothing has {what}" in lost(cli)[id_]
 
 

@@ -157,7 +157,7 @@ def test_a_call_takes_messages_with_a_key_or_without(
     connection.commit()
 
     names = "dedup_key, coalesce_key, bundle_key"
-    sentence = f"message {place} has {here} ({names}), and those before it have {before}: enqueue them in calls apart"
+    sentence = f"message {place} has {here} ({names}), and those before it have {before}: enqueue them in separate calls"
     assert sentence == str(refused.value)
     assert [('"before"',)] == _rows(database_url, "SELECT content::text FROM queue_message")
     assert [] == _rows(database_url, "SELECT FROM queue_message_dedup")

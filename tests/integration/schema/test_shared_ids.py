@@ -182,4 +182,4 @@ def test_a_place_that_is_none_is_refused(cli: Cli) -> None:
     """Before anything is asked of the database."""
     for text in ("x", "1@2/3", "00000000-0000-0000-0000-000000000000@1", "00000000-0000-0000-0000-000000000000@1/x"):
         cli("dead", "replay", text, code=2)
-        assert "with @XID/SEQ where other messages have it" in cli.stderr
+        assert "with @XID/SEQ if other messages have the same id" in cli.stderr

@@ -111,7 +111,7 @@ async def test_what_is_not_handled_is_told_in_a_sentence_each(start_named: Start
     sentences = said(worker)
     assert [
         f"Message {NOBODYS} is neither in the queue nor in the archive.",
-        f"Message {ordered} has an ordering key, and those go in turn: start relay work without --id.",
+        f"Message {ordered} has an ordering key, and such messages are handled in turn: start relay work without --id.",
         f"Message {done} is in the archive: success.",
         f"Message {rejected} is in the archive: rejected (order_unknown).",
     ] == [sentences[place] for place in (0, 2, 3, 4)]

@@ -63,8 +63,8 @@ def test_a_message_stands_somewhere_and_waits_for_something(row: QueueRow, state
     ("row", "words"),
     [
         (replace(PLAIN, foreign_id=True), "run `relay migrate`"),
-        (replace(PLAIN, xid="0", seq=0), "before where every walk begins"),
-        (replace(KEYED, lane=4), "its lane is 4 and its key's is 3"),
+        (replace(PLAIN, xid="0", seq=0), "before the start of every scan"),
+        (replace(KEYED, lane=4), "its lane is 4, but its key has the lane 3"),
         (replace(KEYED, lane_known=False), "insert lane 3 there"),
         (replace(KEYED, indexed=False), "REINDEX"),
         (replace(PLAIN, available_at=NOW + FAR + 1), "it is to wait until"),

@@ -13,7 +13,7 @@ from relay.cli.common.help import ID
 from relay.cli.main import app
 
 KEYS = "code, exchange, routing-key, result, after, at-most, as in code=unroutable,after=5m,at-most=3"
-NO_USER = "The URL must hold no user and no password: where headers can be given, send them in one."
+NO_USER = "The URL must hold no user and no password: if headers can be given, send them in a header."
 
 
 def _commands(path: list[str], command: Any) -> Iterator[list[str]]:
@@ -34,9 +34,9 @@ def test_a_flag_shows_no_type_in_the_help(path: list[str]) -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("show x", f"ID must be {ID}, with @XID/SEQ where other messages have it. See `relay show --help`."),
+        ("show x", f"ID must be {ID}, with @XID/SEQ if other messages have the same id. See `relay show --help`."),
         ("cancel x", "ID must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay cancel --help`."),
-        ("dead ack x", f"ID must be {ID}, with @XID/SEQ where other messages have it. See `relay dead ack --help`."),
+        ("dead ack x", f"ID must be {ID}, with @XID/SEQ if other messages have the same id. See `relay dead ack --help`."),
         ("pipeline replay --id x", "--id must be an id such as 019a8f4e-0000-7000-8000-000000000000. See `relay pipeline replay --help`."),
         ("dead list --limit x", "--limit must be a whole number from 1 to 100000. See `relay dead list --help`."),
         ("status --interval 0", "--interval must be a number from 0.1 to 3600. See `relay status --help`."),

@@ -78,7 +78,7 @@ def test_a_text_that_is_not_usable_leaves_the_last_one_and_is_told_once(file: Pa
 
     assert 2 == len(told.lines)
     assert all(line.startswith("RELAY_DATABASE_URL_FILE ") for line in told.lines)
-    assert all(line.endswith(". What it held before is used meanwhile.") for line in told.lines)
+    assert all(line.endswith(". Its previous content is used meanwhile.") for line in told.lines)
     assert CANARY not in "".join(told.lines)
 
 
@@ -90,7 +90,7 @@ def test_a_file_that_is_gone_leaves_the_last_text_and_is_told_once(file: Path, t
     file.write_text(GOOD.replace("one", "two"))
 
     assert GOOD.replace("one", "two") == secret()
-    gone = f"{file} cannot be read (No such file or directory): write it again. What it held before is used meanwhile."
+    gone = f"{file} cannot be read (No such file or directory): write it again. Its previous content is used meanwhile."
     assert [gone, "changed"] == told.lines
 
 
