@@ -197,3 +197,9 @@ CREATE OR REPLACE VIEW @schema@.queue_message_status AS
         (SELECT count(*) FROM @schema@.queue_message_export e WHERE e.damage IS NOT NULL OR (e.difference IS NOT NULL
          AND to_regclass(format('%I.%I', @schema_literal@::text, e.partition)) IS NOT NULL)) AS export_differing_partitions
     FROM @schema@.queue_message_count() n, @schema@.queue_message_oldest() AS o (since);
+
+-- As before, by sorted keys.
+CREATE OR REPLACE VIEW @schema@.queue_message_recent_key AS
+    SELECT exchange, routing_key, count(*) AS messages, (array_agg(archived_at ORDER BY archived_at DESC))[1] AS archived_at
+    FROM (SELECT a.exchange, a.routing_key, a.archived_at FROM @schema@.queue_message_archive a ORDER BY a.archived_xid DESC LIMIT 50000) newest
+    GROUP BY exchange, routing_key;

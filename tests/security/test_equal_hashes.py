@@ -78,3 +78,16 @@ async def test_a_look_at_waiting_keys_sorts_them(queue: Queue, alike: Sequence[s
         assert [(COUNT,)] == await queue.sql(look)
         seconds.append(time.monotonic() - began)
     assert seconds[1] < TIMES * seconds[0], seconds
+
+
+async def test_the_view_of_recent_routing_keys_sorts_them(queue: Queue, alike: Sequence[str]) -> None:
+    """`relay contract` reads it."""
+    seconds = []
+    for keys in (OTHERS, alike):
+        await queue.sql("TRUNCATE queue_message_archive")
+        await queue.sql("INSERT INTO queue_message (exchange, routing_key) SELECT 'orders', key FROM unnest(%s::text[]) AS key", [*keys])
+        await queue.sql("SELECT queue_message_archive_now(array_agg(id), 'failed', 'expired', NULL, 'relay') FROM queue_message")
+        began = time.monotonic()
+        assert COUNT == len(await queue.sql("SELECT * FROM queue_message_recent_key"))
+        seconds.append(time.monotonic() - began)
+    assert seconds[1] < TIMES * seconds[0], seconds
