@@ -11,13 +11,13 @@ T = TypeVar("T")
 
 
 def pause(failures: int, *, first: float = 0.1, longest: float = 5.0) -> float:
-    """Seconds before the next try: doubling from `first` to `longest`, less up to half by chance so that relays do not try in step."""
+    """Seconds before the next try: doubled from `first` to `longest`, then shortened at random by up to half, so that relays spread out."""
     plain = min(first * 2.0 ** min(max(failures, 1) - 1, 30), longest)
     return plain * (1 - random.random() / 2)  # noqa: S311 - jitter, not cryptography
 
 
 async def unless(event: asyncio.Event, waiting: Coroutine[Any, Any, T]) -> T | None:
-    """Wait for a result, but no longer than until the event is set; then cancel what was waited for, and return None if that ended it."""
+    """Wait for a result, at most until the event is set; then cancel `waiting`, and return None if the cancellation ended it."""
     wait = asyncio.ensure_future(waiting)
     end = asyncio.ensure_future(event.wait())
     try:

@@ -38,13 +38,14 @@ class ConsumerError(RelayError, ValueError):
 def once(connection: Connection, message_id: str | UUID, *, consumer: str, schema: str = "public") -> bool:
     """Mark a message as handled in the caller's transaction; return whether this is the first time.
 
-    While another transaction has marked the same message and is open, this waits: its commit makes the answer False, its rollback True.
+    If another open transaction has marked the same message, the call waits. That transaction's commit makes the answer False, its
+    rollback True.
 
     Args:
         connection: a psycopg connection, or a cursor of it; a cursor keeps its own results.
         message_id: identifies the message, as `relay_id` reads it from the headers; at most 255 bytes.
         consumer: a name such as the queue's: each consumer handles each message once; at most 255 bytes.
-        schema: of the tables that `relay migrate` made (RELAY_SCHEMA).
+        schema: the schema of the tables that `relay migrate` made (RELAY_SCHEMA).
 
     Raises:
         ConsumerError: the mark would commit by itself, or a name is empty or too long; nothing was executed.

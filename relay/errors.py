@@ -34,27 +34,27 @@ class StoreError(RelayError):
     ) -> None:
         super().__init__(message)
         self.row_is_guilty = row_is_guilty
-        """A value of one of the rows was refused (SQLSTATE class 22 or 23), so the others may pass without it."""
+        """A value of one row was refused (SQLSTATE class 22 or 23), so the other rows may pass without it."""
         self.refused = refused
-        """The statement itself failed, on a connection that is well and with the rights that it needs: trying it again may not help."""
+        """The statement itself failed; connection and rights are in order, so trying it again may not help."""
         self.broken_trigger = broken_trigger
-        """A trigger of the application's names what is not there or lacks a right: once that is corrected the statement may succeed."""
+        """An application's trigger names a missing object or lacks a right: once corrected, the statement may succeed."""
         self.in_passing = in_passing
-        """A lock of somebody else, a deadlock or a serialization failure: the connection is well, the same statement may pass now."""
+        """Another session's lock, a deadlock or a serialization failure: the connection works, and the same statement may pass now."""
         self.unprintable = unprintable
         """A value is too large for PostgreSQL to hand out (SQLSTATE 54000), and a claim will meet it again."""
         self.no_partition = no_partition
-        """The archive has no partition for this day; once it is made the same statement passes."""
+        """The archive has no partition for this day; once the partition exists, the same statement passes."""
         self.unanswered = unanswered
-        """The answer did not come in time, or not all of it: a smaller one may."""
+        """The answer did not come completely in time: a smaller one may."""
 
 
 class NewConnectionError(StoreError):
-    """The connection is another one than before, perhaps to another server: positions from before may be wrong there."""
+    """The connection is new, perhaps to another server, where earlier positions may be wrong."""
 
 
 class WrongDirectionError(StoreError):
-    """The schema holds an inbox where an outbox is asked for, or an outbox where an inbox is."""
+    """The schema holds an inbox but an outbox is needed, or the reverse."""
 
 
 class BrokerError(RelayError):
@@ -66,7 +66,7 @@ class MigrationError(RelayError):
 
 
 class LocalServerError(RelayError):
-    """A private PostgreSQL or RabbitMQ could not be had; the message is the line to type."""
+    """A private PostgreSQL or RabbitMQ could not be started; the message is the command to type."""
 
 
 class PipelineError(RelayError):
@@ -86,7 +86,7 @@ class ConflictError(PipelineError):
 
 
 class StoppedError(PipelineError):
-    """A signal has stopped the job behind a commit."""
+    """A signal has stopped the job after a commit."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"{signal.Signals(number).name} stopped it.")
@@ -94,14 +94,14 @@ class StoppedError(PipelineError):
 
     @classmethod
     def behind(cls, error: BaseException | None) -> StoppedError | None:
-        """The signal that an error comes of, None without any: Spark's JVM may die of it too, and hide it behind errors of its own."""
+        """The signal that caused an error, None if none did: the signal may also kill Spark's JVM, which hides it behind other errors."""
         while error is not None and not isinstance(error, KeyboardInterrupt):
             error = error.__cause__ or error.__context__
         return None if error is None else cls(error.args[0] if error.args else signal.SIGINT)
 
 
 class LakeError(PipelineError):
-    """The lake is not what this job needs: missing, of another form, not writable."""
+    """The lake does not fit this job: it is missing, has another form, or is not writable."""
 
 
 class DamagedError(LakeError):

@@ -1,4 +1,4 @@
-"""What travels through the relay: claims, what the broker said of them, and what is to be written about it."""
+"""The data that passes through the relay: claims, the broker's results, and the outcomes to be written."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import NamedTuple
 from relay.memory import KEPT, of_text
 
 LONGEST_JOB = 255
-"""Bytes of the name of a replay's job, as the ledger takes them."""
+"""Most bytes of the name of a replay's job, by the ledger's limit."""
 SHOWN = 20
-"""Refused messages of a replay that are named; all are counted."""
+"""Most refused messages of a replay that are named; all are counted."""
 
 
 class Position(NamedTuple):
@@ -34,7 +34,7 @@ class Range(NamedTuple):
 
 
 class TruncatedPayload(bytes):
-    """The beginning of a payload that was over the limit when it was claimed: it says so, and is never sent, whatever the limit is now."""
+    """The beginning of a payload that exceeded the limit when it was claimed; it is never sent, whatever the limit is now."""
 
 
 class Claim(NamedTuple):
@@ -47,19 +47,19 @@ class Claim(NamedTuple):
     exchange: str
     routing_key: str
     payload: bytes
-    """`body`, else the bytes of `content::text`; never through a JSON round trip."""
+    """`body`, or else the bytes of `content::text`; never converted by a JSON parser."""
     binary: bool
-    """True where the payload is the column `body`."""
+    """Whether the payload is the column `body`."""
     options: bytes | None
-    """JSON text in UTF-8, the narrowest form; None for an empty object, the common case."""
+    """JSON text in UTF-8, the most compact form; None for an empty object, the common case."""
     ordering_key: str | None
     replay_of: str | None
     attempts: int
-    """Claims so far, this one included."""
+    """Claims so far, including this one."""
     expires_in: float | None
     """Seconds from the claim until `expires_at`, by the database's clock."""
     lane: int | None = None
-    """Of its ordering key, as the database computes it in its own encoding."""
+    """The lane of its ordering key, as the database computes it in its own encoding."""
 
     @property
     def position(self) -> Position:
@@ -75,7 +75,7 @@ class Amount(NamedTuple):
 
 
 def memory_of(claims: Collection[Claim]) -> int:
-    """Bytes that claims take in memory; passes in C over whatever most of them have."""
+    """Bytes that claims take in memory; most of it is computed by passes in C."""
     plain = KEPT * len(claims) + sum([len(claim.payload) for claim in claims])
     options = sum([len(claim.options) for claim in claims if claim.options])
     names = [text for claim in claims for text in (claim.exchange, claim.routing_key, claim.ordering_key) if text]
@@ -84,7 +84,7 @@ def memory_of(claims: Collection[Claim]) -> int:
 
 
 def by_exchange(claims: Collection[Claim]) -> dict[str, Amount]:
-    """How much of it goes to which exchange."""
+    """Messages and bytes by exchange."""
     parts: dict[str, list[Claim]] = {}
     for claim in claims:
         parts.setdefault(claim.exchange, []).append(claim)
@@ -106,7 +106,7 @@ class Batch:
     source: str = ""
     """Which kind of claim found it."""
     exchanges: dict[str, Amount] = field(init=False)
-    """How much of it goes to which exchange."""
+    """Messages and bytes by exchange."""
     size: int = field(init=False)
     """Bytes that all of it takes in memory."""
     behind: dict[tuple[int, int], float] = field(default_factory=dict)

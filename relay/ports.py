@@ -1,4 +1,4 @@
-"""What the core asks of its adapters. Nothing here does I/O."""
+"""Interfaces that the core requires of its adapters. Nothing here does I/O."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from relay.message import START, Batch, Claim, Outcome, Portion, Position, Range
 
 @dataclass(frozen=True, slots=True)
 class Fresh:
-    """Claim unordered messages that were never claimed."""
+    """Claim messages without a key that were never claimed."""
 
     ranges: Sequence[Range]
     walk: int
-    """Messages that may be walked over in each range."""
+    """Most messages that may be walked over in each range."""
     excluded: Sequence[str] = ()
-    """Exchanges whose messages are left alone."""
+    """Exchanges whose messages are not claimed."""
     only: Sequence[str] | None = None
     """Exchanges whose messages are claimed; None for all."""
     source = "fresh"
@@ -31,7 +31,7 @@ class At:
     source: str
     """`waiting`, `suspect` or `ordered`."""
     lanes: Mapping[int, int] = field(default_factory=dict)
-    """Lanes of the ordered ones among them, with the epochs in which this relay owns them."""
+    """Lanes of those with an ordering key, with the epochs in which this relay owns these lanes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +58,20 @@ class SettleRow(NamedTuple):
 
 
 class RowLeft(NamedTuple):
-    """A row that a statement left as it was."""
+    """A row that a statement did not change."""
 
     id: str
     busy: bool
-    """Another session holds the row, which is still ours; False: it is not ours any more."""
+    """Another session has locked the row, but this relay still holds the claim; False: the claim is lost."""
 
 
 class SettleResult(NamedTuple):
-    """What a settle really changed; the lists run in parallel."""
+    """What a settle actually changed; the lists run in parallel."""
 
     portion: Portion
     outcomes: Sequence[Outcome]
     lost: list[str]
-    """Ids whose lock had been taken over: counted and logged as lost locks, never called delivered."""
+    """Ids whose lock another relay has taken over: they count and are logged as lost locks, never as delivered."""
 
 
 class Claimed(NamedTuple):
@@ -79,25 +79,25 @@ class Claimed(NamedTuple):
 
     batch: Batch | None
     snapshot: str
-    """Text of `pg_current_snapshot()` of that same statement."""
+    """Text of `pg_current_snapshot()` in the same statement."""
     full: bool
-    """A limit on messages or bytes left out something that was due."""
+    """Whether a limit on messages or bytes left out due messages."""
     last: Position | None = None
     """The highest position claimed or refused."""
     bounds: Sequence[Position | None] = ()
-    """Of a claim of fresh messages: the first position of each range that was not looked at, None where it came to the end."""
+    """For a claim of fresh messages: the first position of each range that was not walked, None if the claim reached the end."""
     refused: Sequence[Position] = ()
-    """Due, but a trigger of the application's refuses the UPDATE: the scrub finds them again, and that is soon enough."""
+    """Due messages whose UPDATE an application's trigger refuses: the scrub finds them again, which is soon enough."""
 
 
 class Listed(NamedTuple):
     """Keys of fresh messages, in claim order."""
 
     keys: Mapping[str, tuple[int, Position]]
-    """The lane of each, and its lowest fresh message that was walked."""
+    """For each key its lane and the lowest fresh message that was walked."""
     snapshot: str
     last: Position | None
-    """Where it was cut short."""
+    """Where the listing was cut short."""
 
 
 class ScanFinding(NamedTuple):
@@ -111,16 +111,16 @@ class ScanFinding(NamedTuple):
     key: str | None
     lane: int | None
     trusted: bool
-    """Of a suspect: it may be claimed together with others."""
+    """For a suspect: whether it may be claimed together with others."""
 
 
 class Sought(NamedTuple):
-    """What a scan is to find."""
+    """What a scan must find."""
 
     held: list[str]
-    """Exchanges of which it finds nothing but locks that are over."""
+    """Exchanges of which it finds only expired locks."""
     crowded: list[str]
-    """Exchanges of which it finds keys and suspects, but no other message: there is no room for more."""
+    """Exchanges of which it finds keys and suspects but no other messages, because there is no room for more."""
     lanes: list[int]
     """Lanes whose keys it finds."""
 
@@ -134,18 +134,18 @@ class Page(NamedTuple):
     first: Position | None
     """The first message that was walked."""
     time: str
-    """After which time a scan of waits continues."""
+    """The time after which a scan of waits continues."""
     seconds: float = 0.0
-    """How long the database took, without the statements before it."""
+    """Seconds that the database took, without earlier statements."""
 
 
 class Places(NamedTuple):
-    """Where a relay is, as it reports it."""
+    """How far a relay has come, as it reports it."""
 
     low: Position
-    """No message in flight is below."""
+    """No message in flight is below this."""
     head: Position
-    """The lowest head of a stream: nothing fresh is below, except messages of transactions that commit late."""
+    """The lowest head of a stream: no fresh message is below this, except from transactions that commit late."""
     top: Position
     """The head of the main stream."""
 
@@ -154,7 +154,7 @@ NOWHERE = Places(START, START, START)
 
 
 class QueueLook(NamedTuple):
-    """Where something may be due."""
+    """Which sources may have messages due."""
 
     fresh: bool
     ordered: bool
@@ -167,62 +167,62 @@ class ClaimStore(Protocol):
     async def claim(self, wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
         """Lock up to `limit` messages and about `limit_bytes` stored bytes (at least one message).
 
-        Messages whose payloads turn out to be longer, and leave no room for them, are released again.
+        If payloads turn out to be longer than stored and do not fit, their messages are released again.
 
         Raises:
-            StoreError: nothing may be assumed; what was claimed all the same comes back when its lock expires.
+            StoreError: nothing may be assumed; messages that were claimed after all become free when their locks expire.
         """
 
 
 class Publisher(Protocol):
-    """Sends claimed messages to the broker and says what became of each."""
+    """Sends claimed messages to the broker and returns the result of each."""
 
     @property
     def ready(self) -> bool:
-        """Connected and not blocked: claiming makes sense."""
+        """Whether it is connected and not blocked, so that claiming makes sense."""
 
     def publish(self, batch: Batch) -> AsyncIterator[Portion]:
         """Publish a batch; yield portions until every claim has had exactly one result.
 
         Never raises for a message. A portion is yielded when everything is decided. After a short
-        patience it holds what is decided so far, so that a silent queue delays no other.
+        patience it holds the results so far, so that a silent queue delays no other.
         """
 
     async def wait_ready(self) -> None:
         """Return once `ready` is true."""
 
     def stop_writing(self) -> None:
-        """Write nothing more, for good: what the broker cannot have is UNWRITTEN, what it may have waits for its confirm."""
+        """Write nothing new any more: messages that the broker cannot have are UNWRITTEN, the others wait for their confirms."""
 
     def cut(self) -> None:
-        """Give up on confirms: whatever was written is UNKNOWN from now on, the rest UNWRITTEN."""
+        """Give up on confirms: written messages are UNKNOWN, the rest are UNWRITTEN."""
 
 
 class LivePublisher(Publisher, Protocol):
-    """A publisher with a life of its own."""
+    """A publisher that must be started and closed."""
 
     async def start(self) -> None:
-        """Begin to connect; returns at once."""
+        """Begin to connect, and return at once."""
 
     async def aclose(self) -> None:
-        """Cut what is in flight and end; legal at any time, and again."""
+        """Give up on messages in flight and end; may be called at any time, and repeatedly."""
 
     def silent(self) -> dict[str, float]:
-        """Seconds since the oldest write without a confirm, of each exchange that has one."""
+        """Seconds since the oldest unconfirmed write, for each exchange that has one."""
 
 
 class Settler(Protocol):
     """Writes outcomes until they are written."""
 
     def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[SettleResult]:
-        """Archive or release each claim of the portion by its outcome, however often it takes.
+        """Archive or release each claim of the portion by its outcome; try until it is done.
 
-        Yields what is written: all of it at once, unless the archive refuses single rows or other sessions
-        hold them. Those are tried again for ever and yielded when they pass.
+        Yields the written rows: all at once, unless the archive refuses single rows or other sessions have
+        locked them. Such rows are tried again for ever and yielded when they pass.
         """
 
     def leave(self) -> None:
-        """Try rows that the archive refuses once more, and leave them to their locks; everything else is still written."""
+        """Try rows that the archive refuses once more, then leave them locked; everything else is still written."""
 
 
 class Intake(Protocol):
@@ -236,10 +236,10 @@ class Intake(Protocol):
         """
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        """Learn what became of claims, e.g. that the key of an ordered message is free again."""
+        """Learn the outcomes of claims, for example that an ordering key is free again."""
 
     def hint(self) -> None:
-        """Messages may have been inserted: look at once."""
+        """Messages may have been inserted: poll at once."""
 
     async def reject_unprintable(self) -> None:
         """Archive the messages that no claim can hand out.
@@ -249,19 +249,19 @@ class Intake(Protocol):
         """
 
     def until_next_look(self) -> float:
-        """Seconds until a look is due."""
+        """Seconds until a poll is due."""
 
     def reset(self) -> None:
         """The database connection is new: begin again."""
 
 
 class SettleStore(Protocol):
-    """Writes outcomes, fenced by the lock token. A row that another session holds keeps no other from being written."""
+    """Writes outcomes, fenced by the lock token. A row that another session has locked does not keep other rows from being written."""
 
     async def archive(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Archive rows with their results; return those that were not written.
 
-        With `again` an earlier call may have got through unheard, so what is missing is looked up in the archive first.
+        With `again`, an earlier call may have been committed although its answer was lost, so missing rows are looked up in the archive.
 
         Raises:
             StoreError: nothing may be assumed; safe to call again.
@@ -270,7 +270,7 @@ class SettleStore(Protocol):
     async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Put rows back into the queue; return those that were not written.
 
-        With `again` an earlier call may have got through unheard, so what is missing is looked up first.
+        With `again`, an earlier call may have been committed although its answer was lost, so missing rows are looked up.
 
         Raises:
             StoreError: nothing may be assumed; safe to call again.
@@ -281,7 +281,7 @@ class Wakeup(Protocol):
     """Hints that the queue has something to claim; the poll is the guarantee."""
 
     async def idle(self) -> bool:
-        """Nothing is due: have writers notify; True if the queue must be looked at once more before sleeping."""
+        """Nothing is due: have writers notify; True if the queue must be polled once more before sleeping."""
 
     def busy(self, messages: int) -> None:
-        """That many messages were found: writers need not notify while that continues."""
+        """A claim found `messages`: writers need not notify while this continues."""

@@ -1,1 +1,1 @@
-"""The only AMQP: one supervised connection, a channel per exchange, confirms matched by tag."""
+"""The only package that speaks AMQP: one supervised connection, a channel per exchange, confirms matched by tag."""

@@ -1,4 +1,4 @@
-"""How many channels a connection may open: as many as were negotiated, or fewer, where the broker has refused one more. No I/O."""
+"""How many channels a connection may open: as many as were negotiated, or fewer, if the broker has refused one more. No I/O."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from relay import events
 from relay.events import broker
 
 FORGETS: Final = 5.0
-"""Seconds in which the broker may still count channels that are closed."""
+"""Seconds for which the broker may still count channels that are closed."""
 HOLDS: Final = 600.0
-"""Seconds after which the next connection asks for all channels again: the limit may have been raised, and asking ends a connection."""
+"""Seconds after which the next connection asks for all channels again, because the limit may have been raised.
+
+Asking is rare because each refusal ends a connection.
+"""
 
 
 class ChannelLimit:
-    """What was learned of a limit that is not negotiated.
+    """The broker's channel limits that are not negotiated, as far as the broker has named them in a refusal.
 
     Args:
         clock: monotonic seconds.
-        emit: hears of the limit, and of its end.
-        spares: leave half of what is granted unused, for who opens and closes channels all the time: the broker counts closed ones, and
-            those of a lost connection, for a moment longer.
+        emit: gets an event when the limit begins or ends.
+        spares: leave half of the granted channels unused, for a user that opens and closes channels all the time. For a moment longer the
+            broker counts closed channels, and the channels of a lost connection.
 
     """
 
@@ -38,9 +41,9 @@ class ChannelLimit:
         return self._most > 0
 
     def refused(self, asked: int, allowed: int, *, sharing: int) -> None:
-        """The broker closed the connection over one of the channels that were asked for; `allowed` by its own words, 0 where it names none.
+        """The broker closed the connection over one of the `asked` channels. `allowed`: the limit that it named, 0 if it named none.
 
-        Where it refuses fewer than it says that it allows, others of the same user have the rest.
+        If the broker refuses fewer channels than the limit that it names, other connections of the same user have the rest.
         """
         explained = 0 < allowed < asked
         if self._spares and not explained and self._clock() < self._lowered_at + FORGETS:
@@ -52,7 +55,13 @@ class ChannelLimit:
         self.shared(self._most, sharing)
 
     def of(self, negotiated: int, *, sharing: int = 0) -> int:
-        """How many a new connection may open, which negotiated so many, 0 for any number; `sharing`: who has one each where it can."""
+        """How many channels a new connection may open.
+
+        Args:
+            negotiated: the number that it negotiated, 0 for any number.
+            sharing: how many exchanges or queues get one channel each if there are enough.
+
+        """
         if self._clock() >= self._lowered_at + HOLDS:
             self._most = 0
         most = min(negotiated or self._most, self._most or negotiated)
@@ -61,7 +70,7 @@ class ChannelLimit:
         return most
 
     def shared(self, channels: int, sharing: int) -> None:
-        """Tell, once, that so many share so few channels, and later that they no longer do."""
+        """Report once that `sharing` users share `channels` channels, and later that they no longer do."""
         felt = channels if 0 < channels < sharing else 0
         if felt != self._said:
             self._said = felt

@@ -1,8 +1,8 @@
-"""The sentences with which RabbitMQ closes a channel or a connection, and what each is about: a grammar, by version. No I/O.
+"""The reply texts with which RabbitMQ closes a channel or a connection, and what each means: a grammar, by version. No I/O.
 
-A sentence quotes names, and rows, users and operators choose names. So it is known by the words before its first name, which are
-RabbitMQ's own. Only where two sentences share those words does the whole decide, from its first character to its last. RabbitMQ cuts a
-sentence after 255 characters; one whose end is missing is about whatever its beginning says, or about nothing.
+A text quotes names, which rows, users and operators choose. So a text is recognised by the words before its first name, which are
+RabbitMQ's own. If two texts share those words, the whole text decides. RabbitMQ cuts a text after 255 characters. If the end is missing,
+the beginning alone decides; if the beginning is ambiguous, the text is not recognised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from relay.amqp.confirms import ReturnReason
 
 
 class Subject(StrEnum):
-    """What a sentence says."""
+    """What a reply text says."""
 
     EXCHANGE_MISSING = "the exchange does not exist"
     EXCHANGE_REFUSED = "the user may not write to the exchange"
@@ -24,30 +24,30 @@ class Subject(StrEnum):
     TOPIC_REFUSED = "the user may not write with the routing key"
     QUEUE_MISSING = "the queue does not exist"
     QUEUE_REFUSED = "the user may not read the queue"
-    QUEUE_TAKEN = "another consumer has the queue alone"
-    QUEUE_LOCKED = "the queue belongs to another connection alone"
+    QUEUE_TAKEN = "another consumer has exclusive use of the queue"
+    QUEUE_LOCKED = "the queue is exclusive to another connection"
     STREAM = "the queue is a stream"
     NOT_IMPERSONATOR = "the user may not send in the name of another (user_id)"
     LOGIN_REFUSED = "user or password is wrong, or the user may log in only from the broker's machine"
     VHOST_MISSING = "the vhost does not exist"
     VHOST_REFUSED = "the user may not use the vhost"
     VHOST_DOWN = "the vhost is down"
-    VHOST_FULL = "the vhost has as many connections as it may (max-connections)"
-    USER_FULL = "the user has as many connections as it may (max-connections)"
-    NODE_FULL = "the node has as many connections as it may (connection_max)"
-    USER_CHANNELS = "the user has as many channels as it may (max-channels)"
-    NODE_CHANNELS = "the node has as many channels as it may (channel_max_per_node)"
-    CONNECTION_CHANNELS = "the connection has as many channels as were agreed (channel_max)"
+    VHOST_FULL = "the vhost has reached its limit of connections (max-connections)"
+    USER_FULL = "the user has reached its limit of connections (max-connections)"
+    NODE_FULL = "the node has reached its limit of connections (connection_max)"
+    USER_CHANNELS = "the user has reached its limit of channels (max-channels)"
+    NODE_CHANNELS = "the node has reached its limit of channels (channel_max_per_node)"
+    CONNECTION_CHANNELS = "the connection has reached the negotiated limit of channels (channel_max)"
 
 
 class Form(NamedTuple):
-    """A sentence as a source file of rabbitmq-server has it; names and numbers in braces."""
+    """A reply text as it is in a source file of rabbitmq-server, with names and numbers in braces."""
 
     about: Subject
     code: int
     text: str
     versions: str
-    """In which it was seen in the source."""
+    """The RabbitMQ versions whose source has it."""
     source: str
     """File below deps/rabbit/src."""
 
@@ -58,7 +58,7 @@ class Form(NamedTuple):
 
 
 class CloseReason(NamedTuple):
-    """What a sentence says, and the limit that it names."""
+    """What a reply text says, and the limit that it names."""
 
     about: Subject
     limit: int | None = None
@@ -163,11 +163,11 @@ FORMS: Final[Sequence[Form]] = (
         "4.2.8 and 4.2.9, from 4.3.2 on", "rabbit_reader.erl",
     ),
 )  # fmt: skip
-"""RabbitMQ's sentences that the relay tells apart, from the tags of rabbitmq-server 3.10.0 to 4.3.5."""
+"""RabbitMQ's reply texts that the relay distinguishes, from the tags of rabbitmq-server 3.10.0 to 4.3.5."""
 
 
 def said(reason: ReturnReason) -> CloseReason | None:
-    """What the broker says; None where it is none of `FORMS`."""
+    """What the broker says; None if no entry of `FORMS` matches."""
     likely = [form for form in FORMS if form.code == reason.code and reason.text.startswith(form.head)]
     for form in likely:
         if whole := _pattern(form).fullmatch(reason.text):

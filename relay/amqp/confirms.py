@@ -1,7 +1,7 @@
 """Publisher confirms of one channel: which delivery tag belongs to which message; no I/O.
 
-Rules: RabbitMQ, "Consumer Acknowledgements and Publisher Confirms": tags count from 1 per channel, an ack or nack
-resolves one tag or, with `multiple`, all up to it; the `basic.return` of an unroutable message precedes its ack.
+The rules are in RabbitMQ's "Consumer Acknowledgements and Publisher Confirms". Tags count from 1 on each channel. An ack or nack
+resolves one tag or, with `multiple`, all tags up to it. The `basic.return` of an unroutable message precedes its ack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ReturnReason(NamedTuple):
 
 
 class Acked(NamedTuple, Generic[T]):
-    """What one ack resolved, oldest first."""
+    """The slots that one ack resolved, oldest first."""
 
     confirmed: list[T]
     returned: list[tuple[T, ReturnReason]]
@@ -33,8 +33,8 @@ class Acked(NamedTuple, Generic[T]):
 class ConfirmTracker(Generic[T]):
     """The open tags of one channel; every step is O(1) per tag, over the life of the channel.
 
-    A slot is whatever the caller wants back when its tag is resolved. Returns are matched by the relay's own id, and
-    only when the ack arrives, so that the common case pays nothing for them.
+    A slot is whatever the caller wants back when its tag is resolved. Returns are matched by the relay's own id, and only
+    when the ack arrives. So a message that is not returned costs nothing extra.
     """
 
     def __init__(self, relay_id: Callable[[T], str]) -> None:
@@ -62,7 +62,7 @@ class ConfirmTracker(Generic[T]):
         return first
 
     def ack(self, tag: int, *, multiple: bool) -> Acked[T]:
-        """Resolve one tag, or all up to it; a tag that was resolved before gives nothing.
+        """Resolve one tag, or all tags up to it; a tag that was resolved before resolves nothing.
 
         Raises:
             BrokerError: the tag was never sent on this channel.

@@ -1,4 +1,4 @@
-"""One AMQP connection: aiormq logs in, tunes, keeps the heartbeat and says goodbye on channel 0; the other channels are the relay's.
+"""One AMQP connection: aiormq logs in, tunes, keeps the heartbeat and closes on channel 0; the other channels are the relay's.
 
 aiormq opens its socket through a public `TransportFactory`; ours puts a protocol in between that cuts the stream into
 frames (`relay.amqp.frames`) and hands aiormq those of channel 0 only.
@@ -29,7 +29,7 @@ CLOSE_SECONDS: Final = 3.0
 ALIVE_INTERVAL: Final = 1.0
 """Seconds between the heartbeats that aiormq gets in place of the frames that it does not see."""
 PROTOCOL_ERRORS: Final = frozenset((501, 502, 503, 504, 505, 506, 540, 541))
-"""Reply codes of `connection.close` that a client's frame brought about (AMQP 0-9-1, 1.2)."""
+"""Reply codes of a `connection.close` that a client's frame caused (AMQP 0-9-1, 1.2)."""
 _FEWER = "fewer channels are shared from now on: for more raise the limit and start the relay again"
 
 
@@ -40,7 +40,7 @@ class ConnectionLost(NamedTuple):
     blame: bool = False
     """The broker closed it over a protocol error: a message may be the cause."""
     allowed: int | None = None
-    """How many channels there may be, where the broker closed it over one too many; 0 where it does not say."""
+    """How many channels are allowed, if the broker closed the connection over one too many; 0 if the broker names no number."""
 
 
 class ConnectionOwner(Protocol):
@@ -57,7 +57,7 @@ class ConnectionOwner(Protocol):
 
 
 class FrameRouter(asyncio.Protocol):
-    """The protocol between socket and aiormq; what is not of channel 0 goes to the handlers."""
+    """The protocol between socket and aiormq; frames of all channels but 0 go to the handlers."""
 
     def __init__(
         self,
@@ -71,15 +71,15 @@ class FrameRouter(asyncio.Protocol):
         self.owner: ConnectionOwner | None = None
         self.close_reason: ReturnReason | None = None
         self.ended: asyncio.Future[ConnectionLost] = loop.create_future()
-        """Done as soon as it is known that nothing more can be written."""
+        """Done as soon as the connection is known to be unusable for writing."""
         self.host = host
-        """With its port, as the URL has it."""
+        """Host and port as in the URL."""
         self._broker = f"broker at {host}" if host else "broker"
         self._reader = reader
         self._wire = cut(self)
         self._transport: asyncio.Transport | None = None
         self.address = ""
-        """The peer's, as text."""
+        """The address of the peer, as text."""
         self._paused = False
         self._alive_at = 0.0
 
@@ -90,7 +90,7 @@ class FrameRouter(asyncio.Protocol):
 
     @property
     def writable(self) -> bool:
-        """Open, and with room in the transport's buffer."""
+        """Whether it is open and has room in the transport's buffer."""
         return not self._paused and not self.ended.done()
 
     def write(self, data: bytes) -> None:
@@ -104,7 +104,7 @@ class FrameRouter(asyncio.Protocol):
             self.end(ConnectionLost(f"The connection to the {self._broker} is lost ({error})."))
 
     def limit(self, frame_max: int) -> None:
-        """Take no larger frames than were agreed, 0 for no limit; what breaks that ends the connection."""
+        """Accept no frames larger than was agreed, 0 for no limit; a larger frame ends the connection."""
         self._wire.limit(frame_max)
 
     def end(self, lost: ConnectionLost) -> None:
@@ -144,7 +144,7 @@ class FrameRouter(asyncio.Protocol):
         self.stream.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End, unless the end was seen before."""
+        """Record the end, unless it was recorded before."""
         if not self.ended.done():
             cause = f"{type(exc).__name__}: {exc}" if exc else "the other side hung up"
             self.ended.set_result(ConnectionLost(f"The connection to the {self._broker} is lost ({cause})."))
@@ -152,7 +152,7 @@ class FrameRouter(asyncio.Protocol):
         self.stream.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Cut into frames; what breaks the protocol ends the connection."""
+        """Cut the bytes into frames; bytes that break the protocol end the connection."""
         try:
             ours = self._wire.feed(data)
         except BrokerError as error:
@@ -180,7 +180,7 @@ class FrameRouter(asyncio.Protocol):
         self.stream.pause_writing()
 
     def resume_writing(self) -> None:
-        """Buffer has room."""
+        """The buffer has room."""
         self._paused = False
         self.stream.resume_writing()
         if self.owner:
@@ -202,12 +202,12 @@ class BrokerConnection:
         self.version = str(version)
         external = connection.url.query.get("auth", "").lower() == "external"
         self.user = None if external else connection.url.user or "guest"
-        """Who is logged in; None where a certificate says it."""
+        """The user who is logged in; None if a certificate names the user."""
         self.risk = broker_risk(connection.url, address=tap.address)
-        """What is unsafe about it, as a sentence."""
+        """What is unsafe about the connection, as a sentence."""
 
     async def close(self) -> None:
-        """Say goodbye, within `CLOSE_SECONDS`, then cut."""
+        """Close by the protocol within `CLOSE_SECONDS`, then cut the connection."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._connection.close()
@@ -217,10 +217,10 @@ class BrokerConnection:
 async def connect(url: str, *, name: str, heartbeat: int, cut: type[frames.FrameParser] = frames.FrameParser) -> BrokerConnection:
     """Open a connection that the broker lists as `name`; heartbeat in seconds, unless the URL has its own.
 
-    `cut` cuts what comes in into frames.
+    `cut` cuts received bytes into frames.
 
     Raises:
-        BrokerError: one sentence that says why not and what to do.
+        BrokerError: the connection could not be opened; its one sentence says why, and what to do.
     """
     target = _target(url, name=name, heartbeat=heartbeat)
     sockets = _Sockets(cut)
@@ -255,7 +255,7 @@ def _target(url: str, *, name: str, heartbeat: int) -> URL:
 
 
 class _Sockets(aiormq.TransportFactory):
-    """Opens the socket with a tap in it; TLS as the URL says, verified unless it says otherwise."""
+    """Opens the socket with a tap in it; TLS as the URL says, verified unless the URL turns that off."""
 
     def __init__(self, cut: type[frames.FrameParser]) -> None:
         self._cut = cut

@@ -17,8 +17,8 @@ _EXPIRED = 10
 _OTHER_NAME = frozenset((62, 63, 64))
 """Codes of X509_V_ERR_CERT_HAS_EXPIRED, of a mismatch of host name, mail and IP address (OpenSSL, x509_vfy.h)."""
 _SILENT = (
-    "took the connection and does not answer: if it has as many as it may (connection_max), close others or raise that limit, else see "
-    "whether it hangs"
+    "took the connection and does not answer: if it has reached its limit of connections (connection_max), close others or raise that "
+    "limit; otherwise check whether it hangs"
 )
 _CHANNELS = frozenset((Subject.USER_CHANNELS, Subject.NODE_CHANNELS, Subject.CONNECTION_CHANNELS))
 _REFUSALS = {
@@ -44,7 +44,7 @@ _OWN_FILES = "a certificate file that the URL names (cafile, certfile, keyfile)"
 
 
 def connect_sentence(url: URL, error: BaseException, closed: ReturnReason | None, *, accepted: bool = False) -> str:
-    """Say why; `closed` is the broker's own reason, where it gave one before it closed; accepted: its machine took the connection."""
+    """Say why the login failed. `closed`: the reason that the broker gave before it closed. `accepted`: TCP was connected."""
     where = f"The broker at {in_brackets(url.host)}:{url.port}"
     if closed:
         return _refused(where, url, closed)
@@ -54,9 +54,9 @@ def connect_sentence(url: URL, error: BaseException, closed: ReturnReason | None
 
 
 def channels_allowed(reason: ReturnReason) -> int | None:
-    """How many channels user, node or connection may have, where the broker closed over one more; 0 where the number is cut off.
+    """How many channels user, node or connection may have, if the broker closed over one more; 0 if the number is cut off.
 
-    No message of this connection is the cause, and each new connection that asks for as many would be closed again.
+    No message of this connection is the cause. Each new connection that asks for as many channels would be closed again.
     """
     found = said(reason)
     return (found.limit or 0) if found and found.about in _CHANNELS else None

@@ -1,6 +1,6 @@
-"""AMQP 0-9-1 frames as the relay meets them: splits what the broker sends, builds the few frames of its channels; no I/O.
+"""AMQP 0-9-1 frames: splits what the broker sends, and builds the few frames that the relay's channels need; no I/O.
 
-Channel 0 belongs to aiormq (login, tuning, heartbeats, close) and its frames are handed on whole; every other channel
+Channel 0 belongs to aiormq (login, tuning, heartbeats, close), which gets its frames whole; every other channel
 belongs to the relay. Layouts and numbers are those of the AMQP 0-9-1 specification and RabbitMQ's extensions.
 """
 
@@ -30,7 +30,7 @@ _LONGLONG = struct.Struct(">Q").unpack_from
 _LARGEST_BEFORE_TUNING: Final = 1 << 20
 """Bytes of a frame while no size has been agreed; RabbitMQ's own login frames are below 4 KiB."""
 _LARGEST_UNLIMITED: Final = 1 << 28
-"""Bytes of a frame where the broker is set to have no limit: a returned body of any size that a message may have comes in one."""
+"""Bytes of a frame if the broker sets no limit: a returned body comes in one frame, whatever size the message has."""
 _FRAME_KINDS: Final = (_METHOD, _HEADER, _BODY, _HEARTBEAT)
 
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 1 << 15, 1 << 14, 1 << 13
@@ -47,13 +47,13 @@ _FIXED: Final = {
 
 
 class ChannelHandler(Protocol):
-    """Hears what the broker says on one channel."""
+    """Gets what the broker says on one channel."""
 
     def acked(self, tag: int, *, multiple: bool) -> None:
-        """`basic.ack`: the broker took it."""
+        """`basic.ack`: the broker accepted the message."""
 
     def nacked(self, tag: int, *, multiple: bool) -> None:
-        """`basic.nack`: the broker refused it."""
+        """`basic.nack`: the broker refused the message."""
 
     def returned(self, relay_id: str, reason: ReturnReason) -> None:
         """`basic.return`: unroutable; its ack follows."""
@@ -62,11 +62,11 @@ class ChannelHandler(Protocol):
         """Any other method."""
 
     def closed(self, reason: ReturnReason) -> None:
-        """`channel.close`: whatever was in flight has no answer, and no frame may follow but `channel.close-ok`."""
+        """`channel.close`: messages in flight get no answer, and the only frame that may follow is `channel.close-ok`."""
 
 
 class ConnectionWatcher(Protocol):
-    """Hears what the broker says of the whole connection."""
+    """Gets what the broker says about the whole connection."""
 
     def blocked(self, reason: str) -> None:
         """`connection.blocked`: a resource alarm."""
@@ -75,11 +75,11 @@ class ConnectionWatcher(Protocol):
         """`connection.unblocked`."""
 
     def closing(self, reason: ReturnReason) -> None:
-        """`connection.close`: nothing that is written from here on arrives."""
+        """`connection.close`: nothing that is written after it arrives."""
 
 
 def open_channel(channel: int) -> bytes:
-    """Open a channel with confirms; the answers need not be awaited, a channel's methods are carried out in order."""
+    """Open a channel with confirms; the answers need not be awaited, because a channel's methods are carried out in order."""
     return method(channel, b"\x00\x14\x00\x0a\x00") + method(channel, b"\x00\x55\x00\x0a\x00")
 
 
@@ -94,7 +94,7 @@ def close_channel_ok(channel: int) -> bytes:
 
 
 def ask_qos(channel: int) -> bytes:
-    """`basic.qos` without effect; its answer says that what went before on this channel did not close it."""
+    """`basic.qos` without effect; its answer says that nothing written before on this channel has closed it."""
     return method(channel, b"\x00\x3c\x00\x0a\x00\x00\x00\x00\x00\x00\x00")
 
 
@@ -105,7 +105,7 @@ def method(channel: int, payload: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Content:
-    """A returned message while its header and body frames come in."""
+    """A returned message while its header and body frames arrive."""
 
     reason: ReturnReason
     relay_id: str = ""
@@ -113,7 +113,7 @@ class _Content:
 
 
 class FrameParser:
-    """Cuts a byte stream into frames and calls handlers and watcher; returns what is for channel 0."""
+    """Cuts a byte stream into frames and calls handlers and watcher; returns the frames of channel 0."""
 
     def __init__(self, watcher: ConnectionWatcher) -> None:
         self.handlers: dict[int, ChannelHandler] = {}
@@ -122,18 +122,18 @@ class FrameParser:
         self._contents: dict[int, _Content] = {}
         self._largest = _LARGEST_BEFORE_TUNING
         self._greeted = False
-        """The other side has sent a frame, so it speaks AMQP 0-9-1."""
+        """Whether the other side has sent a frame, and so speaks AMQP 0-9-1."""
         self._foreign = False
 
     def limit(self, frame_max: int) -> None:
-        """Take no larger frames from now on than were agreed, in bytes of the whole frame; 0: the broker sets no limit."""
+        """Accept from now on no frames larger than was agreed, in bytes of the whole frame; 0: the broker sets no limit."""
         self._largest = frame_max or _LARGEST_UNLIMITED
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes as they arrive; return the whole frames of channel 0 among them.
+        """Take bytes as they arrive; return the complete frames of channel 0 among them.
 
         Raises:
-            BrokerError: the bytes break the protocol; the connection is of no use any more.
+            BrokerError: the bytes break the protocol; the connection cannot be used any more.
         """
         if self._foreign:
             return data
@@ -159,7 +159,7 @@ class FrameParser:
         return b"".join(ours)
 
     def _give_up(self, buffer: bytes, kind: int, size: int) -> bytes:
-        """Handle bytes that are no frame. The first may be the `AMQP` header of a broker with another version, which aiormq reports."""
+        """Handle bytes that are not a frame. The first bytes may be the `AMQP` header of a broker of another version; aiormq reports it."""
         if self._greeted:
             too_large = f"a frame of {_FRAMING + size} bytes, {self._largest} were agreed at the most"
             what = too_large if kind in _FRAME_KINDS else "bytes that are no frame"
@@ -201,7 +201,7 @@ class FrameParser:
             handler.replied(method)
 
     def _on_content(self, kind: int, channel: int, payload: bytes, handler: ChannelHandler) -> None:
-        """Only returned messages have content here; it ends with the last of the body, or at once without one."""
+        """Collect the content of a returned message, the only one with content here; it ends with the last byte of the body."""
         content = self._contents.get(channel)
         if content is None:
             raise BrokerError("The broker sent content that was not requested; the connection is dropped and opened again.")
@@ -215,10 +215,10 @@ class FrameParser:
 
 
 def relay_id_of(payload: bytes) -> str:
-    """The header `x-relay-id` in the payload of a content header frame: of the top level only, and the last if there are several.
+    """The header `x-relay-id` in the payload of a content header frame: from the top level only, and the last if there are several.
 
     Raises:
-        BrokerError: there is none, so the message cannot be identified.
+        BrokerError: the header is missing, so the message cannot be identified.
     """
     flags, at = _SHORT(payload, 12)[0], 14
     for flag in (_CONTENT_TYPE, _CONTENT_ENCODING):

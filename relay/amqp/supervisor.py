@@ -1,4 +1,4 @@
-"""Keeps one connection to the broker: connects, waits for its end, connects again with a growing pause, and says so."""
+"""Keeps one connection to the broker: connects, waits for its end, connects again after a growing pause, and reports each step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ QUIET: Final = 1.0
 
 
 class ConnectionUser(Protocol):
-    """Who uses the connection."""
+    """The user of the connection."""
 
     def up(self, link: BrokerConnection) -> None:
         """A connection is open."""
@@ -34,7 +34,7 @@ class ConnectionUser(Protocol):
 
 
 class Supervisor:
-    """Connects to the first of several hosts that answers, and when it is lost to the next one, for as long as `run` runs."""
+    """Connects to the first of several hosts that answers; if that connection is lost, to the next host, for as long as `run` runs."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Supervisor:
         self._risky = events.warn_once(emit)
 
     async def run(self) -> None:
-        """Until cancelled; then the connection is closed."""
+        """Keep the connection until cancelled; then close it."""
         hosts: list[str] = []
         while True:
             try:
@@ -104,5 +104,5 @@ class Supervisor:
 
 
 def pause(failures: int, chance: float) -> float:
-    """Seconds before the next try: doubling, at most `LONGEST_PAUSE`, less up to half by `chance` in [0, 1)."""
+    """Seconds before the next try: doubled for each failure up to `LONGEST_PAUSE`, then shortened by up to half (`chance` in [0, 1))."""
     return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE) * (1.0 - chance / 2)

@@ -1,4 +1,4 @@
-"""What a relay and a worker are built on: events, the policy that holds, the database, the window."""
+"""Common parts of a relay and a worker: events, the current policy, the database, the window."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from relay.postgres.store import Store
 
 
 class CurrentPolicy:
-    """The database's policy that holds now.
+    """The database's current policy.
 
     Args:
         settings: of this relay, whose environment may differ.
-        emit: takes settings that the database overrules.
+        emit: sink of events about settings that the database overrules.
         adopted: called with each policy.
 
     """
@@ -39,7 +39,7 @@ class CurrentPolicy:
         self._overruled: dict[str, str] = {}
 
     def adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
-        """Take over the database's policy; name each setting in which this relay's environment differs, once."""
+        """Take over the database's policy; report each setting in which this relay's environment differs, once."""
         self.now = policy
         self._adopted(policy)
         for name, wanted, holds in self._settings.overruled(settings):
@@ -54,14 +54,14 @@ class CurrentPolicy:
 
 
 class RelayBase:
-    """Parts in the order in which they need each other.
+    """These parts, in the order of their dependencies.
 
     Args:
         settings: of the process.
-        sink: hears all events first.
-        direction: what the schema must hold.
-        peers: without which no message can move.
-        adopted: called with each policy that the database decides on.
+        sink: gets all events first.
+        direction: the direction that the schema must have.
+        peers: servers without which no message can move.
+        adopted: called with each policy that was read from the database.
         clock: monotonic seconds.
 
     """
@@ -81,11 +81,11 @@ class RelayBase:
         self.metrics.present(name=settings.name, schema=settings.schema_name, version=__version__)
         self.emit = events.fan_out(sink, self.metrics.sink, self.health.sink)
         self.stop = asyncio.Event()
-        """The process is to end."""
+        """Set when the process must end."""
         self.nudged = asyncio.Event()
-        """Something has changed: the engine must not sleep past it."""
+        """Set when something has changed, so that the engine does not sleep any longer."""
         self.put_back = asyncio.Event()
-        """Messages went back to the queue, due at once."""
+        """Set when messages were returned to the queue that are due at once."""
         self.policy = CurrentPolicy(settings, self.emit, adopted)
         self._risky = events.warn_once(self.emit)
         self.database = self.target("database_url")

@@ -1,4 +1,4 @@
-"""What a relay tells of itself with each heartbeat: what `relay status` shows of it."""
+"""The state that a relay reports with each heartbeat; `relay status` shows it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relay.ports import LivePublisher
 
 
 def state_of(*, publisher: LivePublisher, listen: str, intake: Intake, window: Window, health: Health) -> Mapping[str, object]:
-    """The relay's state, as JSON takes it."""
+    """The relay's state, in JSON types."""
     return {
         "broker": "up" if publisher.ready else "down or blocked",
         "reasons": health.reasons,

@@ -1,4 +1,4 @@
-"""When a relay that is to leave after some idle seconds has been idle for so long."""
+"""Ends a relay that must leave after some idle seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relay.app.relay import Relay
 
 
 async def leave_when_idle(seconds: float, relay: Relay) -> None:
-    """Leave after so many seconds in which nothing was in flight and no server away, and not while a claim may bring something."""
+    """Leave after `seconds` without messages in flight, with all servers up, and with no claim that may still bring messages."""
     window, engine = relay.base.window, relay.engine
     taken, busy_at = window.taken, time.monotonic()
     while time.monotonic() - busy_at < seconds or engine.claiming:

@@ -1,4 +1,4 @@
-"""Composes the receiver from settings and runs it: what `relay receive` is."""
+"""Composes the receiver from settings and runs it, for `relay receive`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ BATCH_BYTES = 8 << 20
 
 
 def run(settings: Settings) -> int:
-    """Receive until SIGTERM or SIGINT; return the exit code, 0 when it left in order.
+    """Receive until SIGTERM or SIGINT; return the exit code, 0 after an orderly end.
 
     Raises:
-        SettingsError: no queue is named, or one that cannot be, or a stream.
+        SettingsError: no queue is named, a name is impossible, or a queue is a stream.
     """
     if not settings.receive_queues:
         raise SettingsError("RELAY_RECEIVE_QUEUES names no queue: write the queues to take messages from, such as orders,billing.")
@@ -47,11 +47,11 @@ def run(settings: Settings) -> int:
 
 
 class StreamCheck:
-    """Notes a queue that is a stream from the beginning; one that becomes a stream later keeps the others from nothing."""
+    """Notes a queue that is a stream at the start; a queue that becomes a stream later must not stop the others."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()
-        """Queues about which the broker has said something."""
+        """Queues for which the broker has answered."""
         self.error: SettingsError | None = None
         self.found = asyncio.Event()
 
@@ -79,7 +79,7 @@ class Receive:
     emit: events.Sink
 
     async def run(self) -> None:
-        """Wait for the database, receive until the shutdown or until a queue is found to be a stream, leave."""
+        """Wait for the database, receive until the shutdown or until a queue turns out to be a stream, then leave."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.inbox.aclose)
             if await reach(self._enter, stop=self.stop, emit=self.emit):
@@ -89,7 +89,7 @@ class Receive:
         self.emit(events.Stopped(0))
 
     async def _enter(self) -> bool:
-        """See that there is an inbox."""
+        """Check that there is an inbox."""
         await self.inbox.check(migrations()[-1].version)
         self.emit(events.DatabaseUp())
         self.emit(self.receiving)
@@ -107,7 +107,7 @@ class Receive:
 
 
 def compose(settings: Settings, sink: events.Sink, abandon: Callable[[int], None]) -> Receive:
-    """A receiver that has connected to nothing yet; `sink` hears its events, `abandon` is that of `Shutdown`."""
+    """A receiver that has not connected yet; `sink` gets its events, `abandon` is passed to `Shutdown`."""
     queues = tuple(dict.fromkeys(settings.receive_queues or ()))
     peers = ("database", "broker")
     metrics, health, streams, stop = Metrics(*peers), Health(*peers), StreamCheck(), asyncio.Event()
@@ -158,7 +158,7 @@ def _source(settings: Settings, queues: tuple[str, ...], inbox: Inbox, emit: eve
 
 
 def _shutdown(settings: Settings, stop: asyncio.Event, receiver: Receiver, abandon: Callable[[int], None], emit: events.Sink) -> Shutdown:
-    """What is not acknowledged comes again, so the second signal does not wait for the database any more."""
+    """The shutdown. Unacknowledged messages come again, so after the second signal the receiver does not wait for the database."""
     return Shutdown(
         stop=stop,
         drain=receiver.stop,

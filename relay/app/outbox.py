@@ -1,4 +1,4 @@
-"""Composes the relay from settings and runs it: what `relay run` is."""
+"""Composes the relay from settings and runs it, for `relay run`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(settings: Settings) -> int:
 
 
 def compose(settings: Settings, sink: events.Sink, abandon: Callable[[int], None], *, clock: Callable[[], float] = time.monotonic) -> Relay:
-    """A relay that has connected to nothing yet; `sink` hears its events, `abandon` is that of `Shutdown`."""
+    """A relay that has not connected yet; `sink` gets its events, `abandon` is passed to `Shutdown`."""
     encoders = Encoders(max_body_bytes=Policy().max_body_bytes, allowed_exchanges=settings.allowed_exchanges)
     base = RelayBase(
         settings,

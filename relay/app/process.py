@@ -1,4 +1,4 @@
-"""What every process that runs for long has: a log, a loop, signals, pages for probes and scrapes, a wait for the database."""
+"""Parts of every long-running process: a log, a loop, signals, pages for probes and scrapes, a wait for the database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def log_of(settings: Settings) -> LogSink:
 
 
 def run_on_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on the quickest loop there is."""
+    """Run to the end on the fastest available loop."""
     if sys.platform == "win32":
         return asyncio.run(main)
     import uvloop  # noqa: PLC0415 - not on Windows
@@ -54,14 +54,14 @@ async def serve(
 
 
 def abandon(log: LogSink, in_flight: int) -> NoReturn:
-    """End the process although a server hangs in the middle of an answer: no operator has to kill it. What is in flight is not lost."""
+    """End the process even if a server hangs during an answer, so that no operator has to kill it. Messages in flight are not lost."""
     log(events.Abandoned(in_flight))
     log.flush()
     os._exit(1)
 
 
 async def reach(look: Callable[[], Coroutine[Any, Any, bool]], *, stop: asyncio.Event, emit: events.Sink) -> bool:
-    """Return what a first look at the database says once that answers. If the process is to end before, cancel it and return False."""
+    """Return the result of `look` once the database answers. If the process must end before that, cancel it and return False."""
     attempt = 0
     while not stop.is_set():
         try:

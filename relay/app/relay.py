@@ -1,4 +1,4 @@
-"""The life of a relay, and of a worker, from its parts; and the parts that follow from an intake, a publisher and a settler."""
+"""Runs a relay or a worker from start to end; builds the parts that depend on an intake, a publisher and a settler."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class Relay:
     maintenance: Maintenance
     http: HttpServer | None
     companions: Sequence[Companion]
-    """Run concurrently with the engine, until that ends."""
+    """Run concurrently with the engine, until the engine ends."""
     before_leaving: Callable[[], Coroutine[Any, Any, None]] | None
-    """Asks the database a last time."""
+    """Ask the database a last time."""
 
     @property
     def kept(self) -> int:
-        """Messages that keep their locks when it leaves."""
+        """Messages that keep their locks when the relay leaves."""
         return self.base.window.messages + self.engine.kept
 
     async def serve(self, log: LogSink) -> None:
-        """Run with the signals and the pages of a process of its own."""
+        """Run as a process of its own, with signal handlers and HTTP pages."""
         await serve(self.run, shutdown=self.shutdown, http=self.http, log=log, emit=self.base.emit)
 
     async def run(self) -> None:
@@ -90,7 +90,7 @@ class Relay:
                 task.cancel()
 
     async def _leave(self) -> None:
-        """Free the lanes and the row; a database that is away finds out by the heartbeat."""
+        """Free the lanes and the row; if the database does not answer, the missing heartbeat shows that the relay has gone."""
         if self.before_leaving:
             await self.before_leaving()
         kept, store = self.kept, self.base.store
@@ -113,7 +113,7 @@ def assemble(
     companions: Sequence[Companion],
     before_leaving: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> Relay:
-    """The relay that claims, sends and settles by these; `abandon` is that of `Shutdown`."""
+    """The relay that claims, sends and settles by these parts; `abandon` is passed to `Shutdown`."""
     listener = _listener(base, intake)
     engine = _engine(base, intake, publisher, settler, listener)
     shutdown = _shutdown(base, engine, abandon)

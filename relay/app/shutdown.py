@@ -1,4 +1,4 @@
-"""How a process ends: the first signal drains, the second cuts, and what then still hangs is abandoned."""
+"""How a process ends: the first signal drains, the second cuts, and a process that still hangs is abandoned."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from collections.abc import Callable
 from relay import events
 
 GRACE = 9.0
-"""Seconds after the drain in which servers must have answered; half of it after a second signal."""
+"""Seconds after the drain within which servers must answer; half as many after a second signal."""
 
 
 class Shutdown:
     """Ends a process step by step.
 
     Args:
-        stop: set as soon as the process is to end.
-        drain: begins nothing more.
-        cut: waits for nothing any more; None where the second signal abandons the process.
+        stop: set as soon as the process must end.
+        drain: stops beginning new work.
+        cut: stops waiting; None if the second signal abandons the process.
         seconds: from the first signal until the process is abandoned.
         in_flight: messages that are claimed and not settled.
-        abandon: ends the process although a server hangs; takes the messages in flight.
-        emit: takes events.
+        abandon: ends the process even if a server hangs; gets the number of messages in flight.
+        emit: sink of events.
 
     """
 
@@ -46,7 +46,7 @@ class Shutdown:
         self._signals = 0
 
     def signalled(self, name: str) -> None:
-        """Drain at the first signal, cut at each further one, and do not wait for ever after either."""
+        """Drain at the first signal, cut at each further one; after either, the wait is limited."""
         self._signals += 1
         if self._signals == 1:
             self._begin(name, "drain", self._seconds(), self._drain)
@@ -61,7 +61,7 @@ class Shutdown:
             self.signalled(name)
 
     def end(self, name: str) -> None:
-        """Drain where nothing is in flight: however long that takes, nothing is abandoned."""
+        """Drain while nothing is in flight: however long this takes, the process is not abandoned."""
         self._stop.set()
         self._emit(events.Stopping(name, "drain", 0))
         self._drain()

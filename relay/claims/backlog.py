@@ -1,6 +1,6 @@
-"""What scans have found and no claim has taken yet, by exchange; no I/O.
+"""Messages that scans have found and no claim has tried yet, by exchange; no I/O.
 
-A position is a hint: the claim checks it again. So anything may be forgotten here at any time, and the next round of the scrub
+A position is a hint: the claim checks it again. So any message may be forgotten here at any time, and the next round of the scrub
 finds it again.
 """
 
@@ -15,22 +15,22 @@ from relay.message import Position
 from relay.ports import ScanFinding
 
 MAX_FOUND = 10_000
-"""Messages of one exchange that are remembered."""
+"""Most messages of one exchange that are remembered."""
 MAX_IN_ALL = 50_000
-"""Messages that are remembered; where there are many exchanges each has its part, and at least one."""
+"""Most messages that are remembered; many exchanges share this room, and each has room for at least one."""
 STRANGERS = 5
-"""Where exchanges are known to take messages, all others together have one part in so many of this room."""
+"""If some exchanges are known to take messages, all others together have this fraction (1/n) of the room."""
 MAX_EXCHANGES = 5_000
-"""Exchanges whose messages are remembered, not counting those known to take messages: any login that inserts chooses the names."""
+"""Most exchanges whose messages are remembered, not counting those known to take messages: any login that inserts can invent names."""
 
 
 class Backlog:
-    """Messages by their position, each exchange in its turn.
+    """Messages by their position; exchanges take turns.
 
     Args:
         limits: say how many messages of an exchange may be claimed now.
-        most: messages of one exchange that are remembered.
-        in_all: messages that are remembered.
+        most: most messages of one exchange that are remembered.
+        in_all: most messages that are remembered.
 
     """
 
@@ -40,12 +40,12 @@ class Backlog:
         self._in_all = in_all
         self._found: dict[str, dict[Position, ScanFinding]] = {}
         self._known: set[str] = set()
-        """Those of them that take messages."""
+        """Remembered exchanges that are known to take messages."""
         self.starved = False
-        """Messages of strangers were left out, of which enough are in flight."""
+        """Messages of strangers were left out, because strangers have enough in flight."""
 
     def put(self, finding: ScanFinding, *, known: bool = False) -> None:
-        """Remember a message, if there is room; `known`: its exchange takes messages."""
+        """Remember a message, if there is room; `known`: its exchange is known to take messages."""
         if known:
             self._known.add(finding.exchange)
         elif finding.exchange not in self._found and self._strange >= MAX_EXCHANGES:
@@ -62,7 +62,7 @@ class Backlog:
         *,
         wanted: Callable[[ScanFinding], bool] = lambda _: True,
     ) -> list[ScanFinding]:
-        """Messages to claim now, as many as limits allow, and of strangers as have room; they stay until they are dropped."""
+        """Messages to claim now, within the limits and the strangers' room; they are remembered until they are dropped."""
         chosen: list[ScanFinding] = []
         self.starved = False
         strangers = strangers if len(self._found) > CROWD else None
@@ -82,7 +82,7 @@ class Backlog:
         return chosen
 
     def drop(self, findings: Iterable[ScanFinding]) -> None:
-        """Forget these, which a claim has tried."""
+        """Forget these messages, because a claim has tried them."""
         for one in findings:
             mine = self._found.get(one.exchange, {})
             mine.pop(one.position, None)
@@ -90,13 +90,13 @@ class Backlog:
                 self.forget([one.exchange])
 
     def forget(self, exchanges: Iterable[str]) -> None:
-        """Remember nothing of these any more."""
+        """Forget the messages of these exchanges."""
         for exchange in exchanges:
             self._found.pop(exchange, None)
             self._known.discard(exchange)
 
     def clear(self) -> None:
-        """Remember nothing at all."""
+        """Forget all messages."""
         self._found.clear()
         self._known.clear()
 
@@ -106,7 +106,7 @@ class Backlog:
 
     @property
     def crowded(self) -> list[str]:
-        """Exchanges of which more than half of the room is taken: a scan need not look for more of them."""
+        """Exchanges that have filled more than half of their room: a scan need not look for more of their messages."""
         return [exchange for exchange, found in self._found.items() if len(found) * 2 > self._room(exchange)]
 
     @property
@@ -120,5 +120,5 @@ class Backlog:
 
     @property
     def throttled(self) -> set[str]:
-        """Limited exchanges of which something waits for its turn."""
+        """Limited exchanges with remembered messages."""
         return {name for name in self._found if name in self._limits.names}

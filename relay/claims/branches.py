@@ -1,4 +1,4 @@
-"""Which stream an exchange's messages are claimed by: the main one, one of its own, or one that it shares. No I/O of its own."""
+"""Which stream claims an exchange's messages: the main stream, its own stream, or a shared one. No I/O of its own."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from relay.ports import ClaimStore
 class Branches:
     """The main stream, and the stream of each exchange that was split off from it.
 
-    A claim may be under way while an exchange changes its stream. That claim moves the cursor of before, so the new stream looks once more
-    at what the claim has seen.
+    A claim may be under way while an exchange changes its stream. That claim moves the previous cursor, so the new stream walks again over
+    the messages that the claim has seen.
 
     Args:
         store: where messages are claimed.
@@ -27,7 +27,7 @@ class Branches:
         self._by_exchange: dict[str, Stream] = {}
 
     def __iter__(self) -> Iterator[str]:
-        """Exchanges that were split off; the one that had a claim last comes last."""
+        """Exchanges that were split off; the last claimed one comes last."""
         return iter(self._by_exchange)
 
     def __contains__(self, exchange: object) -> bool:
@@ -40,7 +40,7 @@ class Branches:
 
     @property
     def streams(self) -> set[Stream]:
-        """All, the main one too."""
+        """All streams, including the main one."""
         return {self.main, *self._by_exchange.values()}
 
     def of(self, exchanges: Iterable[str]) -> list[Stream]:
@@ -48,11 +48,11 @@ class Branches:
         return list(dict.fromkeys(self[exchange] for exchange in exchanges))
 
     def exchanges(self, branch: Stream) -> list[str]:
-        """The exchanges that a stream is for; others of its messages have another one meanwhile."""
+        """The exchanges whose stream this is now; other exchanges of its filter have another stream meanwhile."""
         return [exchange for exchange in branch.only or () if self[exchange] is branch]
 
     def split(self, exchange: str) -> None:
-        """Give an exchange a stream of its own, from where its stream is."""
+        """Give an exchange its own stream, which begins where its present stream is."""
         stream = self[exchange]
         if stream.only == {exchange}:
             return
@@ -61,17 +61,17 @@ class Branches:
         self._by_exchange[exchange] = Stream(self._store, [exchange], stream.cursor.fork())
 
     def share_one(self, streams: Collection[Stream]) -> None:
-        """Let the exchanges of these streams share one."""
+        """Let the exchanges of these streams share one stream."""
         exchanges = [exchange for stream in streams for exchange in stream.only or ()]
         if exchanges:
             cursor = reduce(Cursor.joined, (stream.cursor for stream in streams))
             self._by_exchange |= dict.fromkeys(exchanges, Stream(self._store, exchanges, cursor.fork()))
 
     def return_to_main(self, exchange: str) -> None:
-        """Let the main stream have an exchange of which the last claim left nothing."""
+        """Return an exchange to the main stream, after a claim that left none of its messages."""
         self.main.cursor = self.main.cursor.joined(self._by_exchange.pop(exchange).cursor)
 
     def put_last(self, branch: Stream) -> None:
-        """Let every other stream have its turn first."""
+        """Give every other stream its turn first."""
         for exchange in self.exchanges(branch):
             self._by_exchange[exchange] = self._by_exchange.pop(exchange)

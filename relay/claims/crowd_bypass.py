@@ -1,7 +1,7 @@
-"""Claims past a crowd of strangers: the main stream takes them a few at a time, and two streams go ahead of it.
+"""Claims past a crowd of strangers: the main stream claims few of their messages at a time, and two other streams go ahead of it.
 
-One claims what goes to known exchanges. The other claims what arrives from now on: so an exchange is known as soon as it has a new message.
-The main stream stays responsible for everything above its head, so whatever is overlooked here it finds.
+The first claims messages of known exchanges. The second claims new messages, so an exchange becomes known as soon as it has a new message.
+The main stream stays responsible for everything above its head, so it finds whatever these two overlook.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from relay.message import Batch
 from relay.ports import ClaimStore
 
 SAME_FOR = 1.0
-"""Seconds until further exchanges that have become known are claimed too: for them it begins again where the main stream is."""
+"""Seconds until the first stream adds exchanges that have become known; it then begins again where the main stream is."""
 
 
 class CrowdBypass:
@@ -31,19 +31,19 @@ class CrowdBypass:
         self._store = store
         self._strangers = strangers
         self.known: Stream | None = None
-        """Claims what goes to known exchanges; None without a crowd."""
+        """Claims messages of known exchanges; None if there is no crowd."""
         self._new: Stream | None = None
         self._turn = 0
         self._until = 0.0
 
     @property
     def cut(self) -> bool:
-        """The last claim for known exchanges did not come to the end."""
+        """Whether the last claim for known exchanges stopped before the end."""
         return self.known is not None and self.known.cut
 
     @property
     def full(self) -> bool:
-        """A limit cut it short."""
+        """Whether it stopped at a limit on messages or bytes."""
         return self.known is not None and self.known.full
 
     def room(self, room: int) -> int:
@@ -51,12 +51,12 @@ class CrowdBypass:
         return self._strangers.room(room) if self.known else room
 
     def turn(self) -> bool:
-        """Whether they claim before the main stream now: they take turns."""
+        """Whether the two streams now claim before the main stream; they alternate with it."""
         self._turn += 1
         return self.known is not None and bool(self._turn % 2)
 
     def note(self, main: Stream, batch: Batch | None) -> None:
-        """Learn from a claim of the main stream: a full one may show a crowd, and at the end there is none."""
+        """Learn from a claim of the main stream: a full claim may show a crowd; a claim that reaches the end shows that there is none."""
         if not main.cut or (batch and main.full and not self._strangers.crowd(batch)):
             self.restart()
         elif batch and main.full and self.known is None:
@@ -64,11 +64,11 @@ class CrowdBypass:
             self._new = Stream(self._store, cursor=main.end())
 
     def restart(self) -> None:
-        """There is no crowd, or the cursor of the main stream is another one: begin again with the next crowd."""
+        """There is no crowd, or the main stream has a new cursor: begin again with the next crowd."""
         self.known = self._new = None
 
     async def claim(self, cursor: Cursor, *, limit: int, limit_bytes: int, excluded: Sequence[str]) -> Batch | None:
-        """Claim what goes to known exchanges, where there are any, from the main stream's cursor on."""
+        """Claim messages of known exchanges, if there are any, from the main stream's cursor on."""
         if self.known and self.known.only != {*self._strangers.known} and (not self.known.only or self._strangers.clock() >= self._until):
             self._begin(cursor)
         if not (self.known and self.known.only):
@@ -76,7 +76,7 @@ class CrowdBypass:
         return await self.known.claim(limit=limit, limit_bytes=limit_bytes, excluded=excluded)
 
     async def claim_new(self, *, limit: int, limit_bytes: int, excluded: Sequence[str]) -> Batch | None:
-        """Claim what has arrived since. If that is more than fits, what arrives from now on comes next, and the rest in its order."""
+        """Claim messages that have arrived since. If not all fit, continue with new ones; the main stream finds the skipped ones."""
         new = self._new
         room = self._strangers.room(limit, reserved=True)
         if not (new and room > 0):

@@ -1,4 +1,4 @@
-"""Where batches come from: fresh messages, keys, and what scans have found, each looked at when it is worth a statement."""
+"""Sources of batches: fresh messages, ordering keys, and scan results. Each is polled when it is worth a statement."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ PAST = "-infinity"
 
 
 class IntakeStore(LaneStore, Protocol):
-    """What the sources ask of the database."""
+    """The statements that the sources need."""
 
     async def look(self, *, fresh: Cursor, after: str, paused: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
-        """Say in one statement where something may be due; locks nothing.
+        """Tell in one statement which sources may have something due; locks nothing.
 
         Raises:
             StoreError: the database did not answer.
@@ -60,16 +60,16 @@ class Intake:
         self.backlog = Backlog(self.limits)
         self.suspects = Suspects(self.limits, clock)
         self.stranded = 0
-        """Stranded messages that were claimed since this was read last."""
+        """Stranded messages claimed since this counter was read last."""
         self._strangers = strangers
         self._put_back = put_back or asyncio.Event()
-        """A claim has returned messages to the queue, due at once."""
+        """Set if a claim has returned messages to the queue that are due at once."""
         self.streams = Streams(store, share, self.limits, strangers)
         self.lanes = Lanes(store, limits=self.limits, suspects=self.suspects.backlog)
         self._after = PAST
-        """The wait of everything before this time is over, and was looked at."""
+        """Messages whose wait ended before this time have been scanned."""
         self._seen_due: set[Position] = set()
-        """What the last scan of waits found."""
+        """Positions that the last scan of ended waits found."""
         self._fresh = PollBackoff(self._claim_fresh)
         self._ordered = PollBackoff(self._claim_ordered)
         self._due = PollBackoff(self._scan_due)
@@ -78,7 +78,7 @@ class Intake:
         self._suspect = PollBackoff(self._claim_suspect)
         self._turns = [self._fresh, self._ordered, self._due, self._waiting, self._suspect, self._limited]
         self._polled = [self._fresh, self._ordered, self._due]
-        """Those that ask the database whether there is something; the others know."""
+        """Sources that must ask the database whether they have messages; the others know it."""
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
         """The next batch, or None when no source has anything due; see `relay.ports.Intake`."""
@@ -98,7 +98,7 @@ class Intake:
         return None
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        """Learn what became of claims: a suspect is through, keys have come free, an exchange is known."""
+        """Learn from outcomes: a suspect is settled, keys are free again, an exchange is known."""
         if self._strangers:
             self._strangers.learn(portion)
         if self.suspects.settled(portion.claims):
@@ -111,7 +111,7 @@ class Intake:
             self._waiting.hint()
 
     def found(self, findings: Iterable[ScanFinding]) -> None:
-        """Take over what a scan has seen that can be claimed; each is checked again when it is."""
+        """Take over claimable messages that a scan has found; the claim checks each again."""
         for finding in findings:
             if finding.kind == "expired":
                 continue
@@ -127,22 +127,22 @@ class Intake:
 
     @property
     def sought(self) -> Sought:
-        """What scans are to find: nothing that is paused or for which there is no room."""
+        """What scans must find: no messages that are paused or for which there is no room."""
         return Sought(self.streams.paused, self.backlog.crowded, [] if self.lanes.keys.many_found else self.lanes.owned)
 
     def hint(self) -> None:
-        """Messages were inserted: look at fresh ones at once."""
+        """Messages were inserted: claim fresh ones at once."""
         self.streams.hint()
         for source in (self._fresh, self._ordered, self._limited):
             source.hint()
 
     def hint_waiting(self) -> None:
-        """Messages came back to the queue: look at those whose wait is over at once."""
+        """Messages were returned to the queue: scan at once for ended waits."""
         for source in (self._due, self._waiting, self._suspect):
             source.hint()
 
     def pause(self, exchanges: Collection[str]) -> bool:
-        """Pause exactly these exchanges; return whether that resumed one. Its messages are claimed at once."""
+        """Pause exactly these exchanges; return whether that resumed an exchange, whose messages are then claimed at once."""
         for backlog in (self.backlog, self.suspects.backlog, self.lanes.backlog):
             backlog.forget(exchanges)
         resumed = self.streams.pause(exchanges)
@@ -152,7 +152,7 @@ class Intake:
         return resumed
 
     def limit(self, figures: Mapping[str, float], relays: int) -> None:
-        """Hold exactly these limits, messages a second by exchange, of which each of so many relays has its part."""
+        """Apply exactly these limits (messages a second by exchange); this relay's share is one of `relays`."""
         if self.limits.set(figures, relays):
             self.streams.limit(figures)
             self.hint()
@@ -160,11 +160,11 @@ class Intake:
 
     @property
     def behind(self) -> list[str]:
-        """Exchanges of which messages wait for their limits, sorted."""
+        """Exchanges with messages that wait for a limit, sorted."""
         return sorted({*self.streams.behind, *self.backlog.throttled, *self.lanes.backlog.throttled})
 
     async def keep_lanes(self) -> bool:
-        """Keep the lanes; what is in new ones is looked for at once. Return whether they are others now."""
+        """Keep the lanes, and scan new ones at once. Return whether the lanes have changed."""
         changed = await self.lanes.keep()
         if changed:
             self.hint()
@@ -189,7 +189,7 @@ class Intake:
         self.hint_waiting()
 
     async def _ask(self, source: PollBackoff, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
-        """Claim, and look at once for messages that the claim has returned to the queue, even if it failed."""
+        """Claim. If the claim has returned messages to the queue, scan for them at once, even if it failed."""
         try:
             return await source.claim(room, room_bytes)
         finally:
@@ -198,30 +198,30 @@ class Intake:
                 self.hint_waiting()
 
     async def _look(self) -> None:
-        """One cheap look instead of one for each source; only those with something to find are asked."""
+        """Ask for all sources in one cheap statement; then only sources that have something are polled."""
         streams, lanes = self.streams, self.lanes
         seen = await self._store.look(
             fresh=streams.main, after=self._after, paused=streams.paused, lanes=lanes.owned, ordered=lanes.cursor
         )  # fmt: skip
-        # The look does not see the keys that wait for limits: they are below the head of the lanes.
+        # This statement does not see the keys that wait for limits: they are below the head of the lanes.
         ordered = seen.ordered or self.limits.until(self.lanes.backlog.throttled) == 0.0
         for source, found in zip(self._polled, (seen.fresh or bool(streams.heads), ordered, seen.waiting), strict=True):
             source.look_at = 0.0 if found else self._clock() + self._poll_interval
         self._mind_limits()
 
     def _rests(self) -> bool:
-        """Every source has found nothing so often that one look replaces a look for each, and that look is due."""
+        """Whether all sources have been empty so often that one statement replaces a poll of each, and whether it is due."""
         rest = all(source.rests(self._poll_interval) for source in self._polled)
         return rest and min(source.look_at for source in self._polled) <= self._clock()
 
     def _mind(self, source: PollBackoff, batch: Batch | None) -> None:
-        """A look that found nothing may have left out a flood: others must not wait longer for that."""
+        """Poll fresh messages soon if an empty claim left out a flood: other exchanges must not wait longer because of it."""
         if source is self._fresh and self.streams.starved and not batch:
             source.look_at, source.gap = min(source.look_at, self._clock() + FIRST_GAP), FIRST_GAP
         self._mind_limits()
 
     def _mind_limits(self) -> None:
-        """Look for what waits for its limit as soon as the limit admits it."""
+        """Poll messages that wait for a limit as soon as the limit admits them."""
         if not self.limits.names:
             return
         waits = ((self._waiting, self.backlog), (self._ordered, self.lanes.backlog))
@@ -240,11 +240,11 @@ class Intake:
         return await self.lanes.claim(limit=room, limit_bytes=room_bytes, paused=self.streams.paused), self.lanes.unfinished
 
     async def _scan_due(self, room: int, room_bytes: int) -> tuple[None, bool]:  # noqa: ARG002 - as a source is asked
-        """Look for messages whose wait is over; they are claimed in the turns of what they are."""
+        """Scan for messages whose wait is over; each is then claimed through the source that it belongs to."""
         page = await self._store.scan_due(after=self._after, sought=self.sought)
         self._after = page.time
         self.found(page.findings)
-        # What waits for a limit or its turn is seen again for a while: that alone is no reason to look again soon.
+        # Messages that wait for a limit or their turn are found again for a while: they alone are no reason for an early scan.
         seen, self._seen_due = self._seen_due, {one.position for one in page.findings}
         if not self._seen_due <= seen:
             self._due.hint()
@@ -263,7 +263,7 @@ class Intake:
         return batch, False
 
     async def _claim_found(self, backlog: Backlog, source: str, group: Sequence[ScanFinding], room: int, room_bytes: int) -> Batch | None:
-        """Claim what a scan has found. What did not fit is tried again; everything else is left to the next scan."""
+        """Claim messages that a scan has found. Messages that did not fit are tried again; all others are left to the next scan."""
         if not group:
             return None
         wanted = At([one.position for one in group], source, self.lanes.fence(group))

@@ -1,4 +1,4 @@
-"""Where to look for the heads of ordering keys, so that what was settled is not walked again; no I/O.
+"""Where to look for the heads of ordering keys, so that settled messages are not walked again; no I/O.
 
 A key's head is its lowest message in any state. Once a snapshot has shown it at a position, later snapshots show messages of that
 key only from there on, with one exception. Transactions that were running in that snapshot may still show messages below it; any
@@ -18,21 +18,21 @@ from relay.message import START, Position
 from relay.ports import ScanFinding
 
 MOST_KEYS = 10_000
-"""Keys whose bounds are kept, and as many again that have many messages; for any other, the whole key is looked at."""
+"""Most keys whose bounds are kept, and as many again with many messages; for any other key, the whole key is searched."""
 OFTEN = 64
-"""Looks for a head after which a key's bound is kept apart from those of new keys."""
+"""Searches for a head after which a key's bound is kept apart from those of new keys."""
 MOST_BYTES = 8 << 20
-"""Bytes of these keys and of what their bounds remember, and as many again for the keys with many messages."""
+"""Most bytes of these keys and their bounds, and as many again for the keys with many messages."""
 NEAR = 16
-"""Transactions so close below a head are not looked at one by one: the bound goes below all of them, which costs few dead entries."""
+"""Transactions this close below a head are not remembered one by one: the bound goes below all of them, at the cost of few dead entries."""
 MOST_LATE = 256
-"""Running transactions that a bound remembers, the oldest ones; above them it goes no higher."""
+"""How many of the oldest running transactions a bound remembers; the bound stays below the next one."""
 ID_BYTES = 8
-"""Of one transaction that a bound remembers: the numbers themselves are shared."""
+"""Bytes for each transaction that a bound remembers; the number objects themselves are shared."""
 
 
 class KeyBound(NamedTuple):
-    """From where on a key has messages, and in which transactions below."""
+    """The position from which a key has messages, and the transactions that may have messages below it."""
 
     start: Position
     late: tuple[int, ...]
@@ -42,14 +42,14 @@ NOWHERE = KeyBound(START, ())
 
 
 class _Known(NamedTuple):
-    """A bound, and how often the key's head was looked for: about as many of its messages were settled below."""
+    """A bound, and how often the key's head was searched for: about as many of its messages were settled below the bound."""
 
     bound: KeyBound
     looks: int
 
 
 class _Tier:
-    """Bounds of some keys, as many as fit; those used last are at the end."""
+    """Bounds of as many keys as fit; the most recently used are at the end."""
 
     def __init__(self, most: int, most_bytes: int, drop: Callable[[OrderedDict[str, _Known]], str]) -> None:
         self._most = most
@@ -59,14 +59,14 @@ class _Tier:
         self.known: OrderedDict[str, _Known] = OrderedDict()
 
     def put(self, key: str, known: _Known) -> None:
-        """Keep a bound, and drop others while not all of them fit."""
+        """Keep a bound, and drop others until all fit."""
         self.known[key] = known
         self._size += _size(key, known.bound)
         while len(self.known) > self._most or self._size > self._most_bytes:
             self.pop(self._drop(self.known))
 
     def pop(self, key: str) -> _Known | None:
-        """Forget a key; return what was known of it."""
+        """Forget a key; return its entry."""
         known = self.known.pop(key, None)
         self._size -= 0 if known is None else _size(key, known.bound)
         return known
@@ -78,10 +78,10 @@ class _Tier:
 
 
 class KeyBounds:
-    """The bounds of the keys seen last, and separately those of the keys with the most messages.
+    """The bounds of the most recent keys, and separately those of the keys with the most messages.
 
-    Without a bound, the search for a key's head walks all of its settled messages that an old snapshot keeps vacuum from
-    removing. So many new keys must not push out the keys for which this takes long.
+    Without a bound, the search for a key's head walks all of the key's settled messages that vacuum cannot remove because of
+    an old snapshot. So many new keys must not displace the keys for which this search takes long.
     """
 
     def __init__(self, most: int = MOST_KEYS, most_bytes: int = MOST_BYTES) -> None:
@@ -91,7 +91,7 @@ class KeyBounds:
 
     @property
     def running(self) -> list[int]:
-        """Transactions that ran in the snapshot learned last: each was running below every bound above it, and may have ended since."""
+        """Transactions that ran in the last snapshot: each may have messages below any bound above it, and may have ended since."""
         return [*self._running]
 
     def of(self, keys: Sequence[str]) -> list[KeyBound]:
@@ -99,15 +99,15 @@ class KeyBounds:
         return [self._without_running(self._bound_of(key)) for key in keys]
 
     def learn(self, keys: Sequence[str], heads: Mapping[str, ScanFinding], snapshot: Snapshot) -> None:
-        """Take over what a statement saw that looked for the heads of `keys` by their bounds.
+        """Record the result of a statement that looked for the heads of `keys` by their bounds.
 
         Args:
-            keys: all that were asked for; one that has no head has no message that the snapshot shows.
+            keys: all keys that were asked for; the snapshot shows no message of a key without a head.
             heads: the heads found.
-            snapshot: that statement's own, no older than the last one.
+            snapshot: the statement's own, no older than the last one.
 
         """
-        # A number that ran before is kept as it is, so that thousands of bounds share it.
+        # The number object of a transaction that ran before is kept, so that thousands of bounds share it.
         self._running = {(shared := self._running.get(xid, xid)): shared for xid in sorted(snapshot.running)}
         running = self.running
         nothing = _bound(Position(snapshot.xmax, 0), running)
@@ -118,13 +118,13 @@ class KeyBounds:
             (self._often if looks >= OFTEN else self._seldom).put(key, _Known(bound, looks))
 
     def seen(self, key: str, position: Position) -> None:
-        """A scan has seen a message of this key: a bound above it is wrong, unless its transaction was running then."""
+        """A scan has seen a message of this key: a bound above the message is wrong, unless the message's transaction was running then."""
         bound = self._bound_of(key)
         if position < bound.start and position.xid not in bound.late:
             self._pop(key)
 
     def forget(self) -> None:
-        """Know nothing: the connection is new, and a failover may have lowered the xid counter."""
+        """Forget all bounds: the connection is new, and a failover may have lowered the xid counter."""
         self._seldom.clear()
         self._often.clear()
         self._running = {}
@@ -145,7 +145,7 @@ def _size(key: str, bound: KeyBound) -> int:
 
 
 def _bound(start: Position, running: Sequence[int]) -> KeyBound:
-    """The highest bound at or below `start` that has few running transactions below it, and none close to it."""
+    """The highest bound at or below `start` with few running transactions below it, and none close below it."""
     below = bisect_left(running, start.xid)
     kept = min(bisect_left(running, start.xid - NEAR), MOST_LATE)
     return KeyBound(Position(running[kept], 0) if kept < below else start, tuple(running[:kept]))

@@ -1,7 +1,7 @@
 """Ordering keys whose heads may be ready; no I/O.
 
-Those that scans have found wait in one list, new ones and those that came free in another. A key whose head is in flight is not looked
-for: it is asked for again when that head is settled.
+Keys that scans have found wait in one list; new keys, and keys whose head was settled, wait in another. A key whose head is in flight is
+not asked for until that head is settled.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 from relay.memory import of_text
 
 MAX_KEYS: Final = 20_000
-"""Keys that are asked for at a time; what is more the next round of the scrub finds again."""
+"""Most keys that wait here; the next round of the scrub finds the others again."""
 MAX_BYTES: Final = 8 << 20
-"""Bytes of these keys: some thousand of the longest."""
+"""Most bytes of these keys: a few thousand of the longest keys."""
 FOUND_SHARE: Final = 0.5
-"""Most of the room that keys found by scans may take: heads that are tried again and again leave the rest to new keys."""
+"""Share of the room that keys found by scans may take; the rest is left to new keys, even if many heads are tried again and again."""
 NEW_SHARE: Final = 0.75
-"""Most of the room that new keys may take: a scan moves past what it has found, so there must be room for that."""
+"""Share of the room that new keys may take; the rest is for keys found by scans, because a scan does not go back to them."""
 
 
 class _Line(dict[str, int]):
@@ -29,12 +29,12 @@ class _Line(dict[str, int]):
     """Bytes of the keys."""
 
     def put(self, key: str, lane: int) -> None:
-        """Add a key that is not here."""
+        """Add a key that is not in it yet."""
         self[key] = lane
         self.size += of_text(key)
 
     def drop(self, key: str) -> None:
-        """Forget a key, if it is here."""
+        """Forget a key, if it is in it."""
         if self.pop(key, None) is not None:
             self.size -= of_text(key)
 
@@ -48,14 +48,14 @@ class KeyQueue:
         self._new, self._found = self._lines = (_Line(), _Line())
         self._found_first = False
         self._in_flight: dict[str, bool] = {}
-        """Keys whose head we hold; True where something of the key was found meanwhile."""
+        """Keys whose head is in flight; True if another message of the key was found meanwhile."""
 
     def ask(self, keys: Mapping[str, int], *, found: bool = False) -> None:
-        """Look for these too, behind those that are asked for already; one that is in flight when it is settled.
+        """Add these keys after those that wait already; a key in flight is added when its head is settled.
 
         Args:
-            keys: with their lanes.
-            found: a scan has seen them. They wait behind others that scans have seen, and have a part of the room.
+            keys: the keys with their lanes.
+            found: a scan has seen them. They wait after the other keys that scans have seen, and share a part of the room.
 
         """
         for key, lane in keys.items():
@@ -69,20 +69,20 @@ class KeyQueue:
                     line.put(key, lane)
 
     def first(self, most: int) -> list[str]:
-        """The keys whose turn it is, alternating between both kinds; they stay until they are dropped or taken."""
+        """The keys whose turn it is, alternately from both lists; they stay until they are dropped or taken."""
         self._found_first = not self._found_first
         lines = reversed(self._lines) if self._found_first else self._lines
         both = zip_longest(*(islice(line, most) for line in lines))
         return list(islice((key for key in chain.from_iterable(both) if key is not None), most))
 
     def drop(self, keys: Iterable[str]) -> None:
-        """These are not asked for any more."""
+        """Remove these keys."""
         for key in keys:
             for line in self._lines:
                 line.drop(key)
 
     def put_behind(self, keys: Iterable[str]) -> None:
-        """Move those of these keys that are still asked for behind all others of their kind."""
+        """Move those of these keys that still wait to the end of their list."""
         for key in keys:
             for line in self._lines:
                 if key in line:
@@ -94,31 +94,31 @@ class KeyQueue:
         self._in_flight[key] = False
 
     def settled(self, key: str) -> bool:
-        """The key's head is in flight no more; True if something of the key was found meanwhile."""
+        """The key's head is no longer in flight; True if another message of the key was found meanwhile."""
         return self._in_flight.pop(key, False)
 
     def keep(self, wanted: Callable[[int], bool]) -> None:
-        """Ask only for those in lanes that are wanted still."""
+        """Keep only the keys in lanes that are still wanted."""
         self.drop([key for line in self._lines for key, lane in line.items() if not wanted(lane)])
 
     def clear(self) -> None:
-        """Ask for none; what is in flight stays so."""
+        """Remove all keys that wait; keys in flight stay."""
         self._new, self._found = self._lines = (_Line(), _Line())
 
     @property
     def many_new(self) -> bool:
-        """New keys take more than half of the room."""
+        """Whether new keys take more than half of the room."""
         return self._share(self._new) > 1 / 2
 
     @property
     def many_found(self) -> bool:
-        """Keys that scans have found take most of their part of the room: a scan need not look for more."""
+        """Whether keys that scans have found take most of their share of the room: a scan need not look for more."""
         return self._share(self._found) >= FOUND_SHARE * 3 / 4
 
     def _share(self, *lines: _Line) -> float:
-        """Of the room, in keys or in bytes, that these take."""
+        """The share of the room that these lists take, in keys or in bytes, whichever is larger."""
         return max(sum(map(len, lines)) / self._most, sum(line.size for line in lines) / self._most_bytes)
 
     def __len__(self) -> int:
-        """How many keys are asked for."""
+        """How many keys wait."""
         return sum(map(len, self._lines))

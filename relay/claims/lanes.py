@@ -1,8 +1,8 @@
-"""Messages in order per key: which lanes are ours, which keys to ask for, and which of their heads to claim.
+"""Messages in order per key: which lanes this relay owns, which keys to ask for, and which of their heads to claim.
 
 A key's head is its lowest message in any state; only the head may be in flight. A key is asked for when its messages are inserted,
-when its head was settled, and when its head's wait is over. It is also asked for when the scrub finds a message of it. So a parked
-key costs its lane nothing.
+when its head was settled, and when its head's wait is over. It is also asked for when the scrub finds one of its messages. So a
+parked key costs its lane nothing.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from relay.ports import At, ClaimStore, Listed, ScanFinding
 
 KEYS_PER_CLAIM = 500
 PAGE = 5000
-"""Messages whose keys are listed at once; a few milliseconds."""
+"""Most messages that one listing of keys walks over; a few milliseconds."""
 ROUNDS = 2
-"""Looks at keys that turned out to be blocked before other sources get their turn."""
+"""How often one turn may search keys that all turn out to be blocked; then other sources get their turn."""
 LIST_EVERY = 4
-"""Claims after which keys are listed although others can be asked for: a backlog of some keys must not keep new ones waiting."""
+"""Claims after which new keys are listed even if others wait to be asked for: a backlog of some keys must not delay new keys."""
 LIST_ALWAYS = 24
-"""Claims after which they are listed however many are asked for: by then more keys have been sent than one page of the list has."""
+"""Claims after which new keys are listed however many others wait: by then more keys have been sent than one page of the list has."""
 
 
 class LaneStore(ClaimStore, Protocol):
     """A claim store that also keeps lanes; each call is one statement and may raise StoreError."""
 
     async def keep_lanes(self) -> dict[int, int]:
-        """Renew, give up and take lanes; return the epochs of those that are ours now.
+        """Renew, give up and take lanes; return the epochs of the lanes that this relay owns now.
 
         Raises:
-            StoreError: the lanes are not certain any more.
+            StoreError: the relay may not own these lanes any more.
         """
 
     async def reject_unprintable(self) -> None:
         """Archive the messages that no claim can hand out."""
 
     async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
-        """Keys of fresh messages in these ranges and lanes, after a walk over so many messages at the most."""
+        """Keys of fresh messages in these ranges and lanes, from a walk over at most `walk` messages."""
 
     async def find_heads(
         self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], paused: Sequence[str]
     ) -> tuple[str, dict[str, ScanFinding]]:
-        """The heads of these keys by their bounds, each a key, suspect or blocked, and the snapshot that shows them.
+        """The snapshot, and the heads of these keys by their bounds. The kind of each is key, suspect or blocked.
 
-        What was running at the last look is late for each bound above it.
+        A transaction that was running at the last search is late for each bound above it.
         """
 
 
@@ -58,9 +58,9 @@ class Lanes:
     """The ordered messages of the lanes that this relay owns.
 
     Args:
-        store: where they are.
+        store: where messages are claimed.
         limits: say how many messages of an exchange may be claimed now.
-        suspects: takes the heads whose lock has expired before.
+        suspects: gets the heads whose lock has expired before.
 
     """
 
@@ -73,10 +73,10 @@ class Lanes:
         self._bounds = KeyBounds()
         self.keys = KeyQueue()
         self.backlog = Backlog(limits)
-        """Heads of keys that wait for the limit of their exchange."""
+        """Heads that wait for the limit of their exchange."""
         self._claims = 0
         self.unfinished = False
-        """The last claim found nothing but has not come to the end."""
+        """The last claim found nothing, but stopped before the end."""
 
     @property
     def owned(self) -> list[int]:
@@ -84,18 +84,18 @@ class Lanes:
         return list(self._owned)
 
     def fence(self, findings: Iterable[ScanFinding]) -> dict[int, int]:
-        """Our lanes among those of these messages, with their epochs, as a claim names them and the database checks them."""
+        """This relay's lanes among the lanes of these messages, with the epochs that the claim names and the database checks."""
         lanes = {one.lane for one in findings}
         return {lane: epoch for lane, epoch in sorted(self._owned.items()) if lane in lanes}
 
     def took(self, batch: Batch) -> None:
-        """Note what was claimed, here or elsewhere: one message of a key is in flight."""
+        """Note the keys of a batch, whatever source claimed it: one message of each key is in flight."""
         for claim in batch.claims:
             if claim.ordering_key is not None:
                 self.keys.took(claim.ordering_key)
 
     def found(self, finding: ScanFinding) -> None:
-        """A scan has seen a message that can be claimed, if it is its key's head."""
+        """A scan has seen a message that can be claimed if it is the head of its key."""
         if finding.key is not None and finding.lane is not None:
             self._ask(finding.key, finding.lane, finding.position, found=True)
 
@@ -105,7 +105,7 @@ class Lanes:
             self.keys.ask({key: lane}, found=found)
 
     async def keep(self) -> bool:
-        """Renew the lanes' leases and take or give up lanes; return whether they are others now. The scrub finds the keys of new ones."""
+        """Renew leases, take and give up lanes; return whether the lanes have changed. The scrub finds the keys of new lanes."""
         kept = await self._store.keep_lanes()
         if kept == self._owned:
             return False
@@ -115,7 +115,7 @@ class Lanes:
         return True
 
     def reset(self) -> None:
-        """Forget lanes, cursor and bounds: the connection is new. What is in flight stays so."""
+        """Forget lanes, cursor and bounds: the connection is new. Messages in flight stay in flight."""
         self._owned = {}
         self.keys.clear()
         self.backlog.clear()
@@ -123,7 +123,7 @@ class Lanes:
         self.cursor = Cursor()
 
     async def claim(self, *, limit: int, limit_bytes: int, paused: list[str]) -> Batch | None:
-        """Heads of the keys that came free or were listed, oldest request first."""
+        """Claim heads of keys that came free or were listed, in the order in which they were asked for."""
         self.unfinished = False
         if not self._owned:
             return None
@@ -138,7 +138,7 @@ class Lanes:
         return None
 
     def _admit(self, paused: Sequence[str]) -> None:
-        """Ask again for the keys whose heads limits admit now: a lower message may have come meanwhile."""
+        """Search again the keys whose heads a limit now admits: a lower message may have come meanwhile."""
         admitted = self.backlog.next(len(self.backlog), paused)
         self.backlog.drop(admitted)
         for finding in admitted:
@@ -148,7 +148,7 @@ class Lanes:
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> bool:
         """Note the keys whose head left the queue; return whether there were any.
 
-        What is next in a lane that is another relay's now is found by the scrub of that relay.
+        If another relay owns the lane now, its scrub finds the next message of the key.
         """
         freed: dict[str, int] = {}
         again: dict[str, int] = {}
@@ -165,7 +165,7 @@ class Lanes:
         return not self.keys or self._claims % (LIST_ALWAYS if self.keys.many_new else LIST_EVERY) == 0
 
     async def _list(self) -> bool:
-        """Ask for the keys of messages that are new; True if there are more."""
+        """Ask for the keys of new messages; True if there are more."""
         cursor = self.cursor
         ranges = cursor.ranges()
         listed = await self._store.list_keys(lanes=self.owned, ranges=ranges, walk=PAGE)
@@ -176,7 +176,7 @@ class Lanes:
         return listed.last is not None
 
     async def _find(self, limit: int, paused: Sequence[str]) -> dict[str, ScanFinding]:
-        """Look for the heads of the keys asked for first; return those to claim now. The other keys are not asked for any more."""
+        """Search the heads of the first waiting keys; return those to claim now. The other keys are removed from the queue."""
         keys = self.keys.first(min(limit, KEYS_PER_CLAIM))
         if not keys:
             return {}
@@ -193,7 +193,7 @@ class Lanes:
         return admitted
 
     async def _claim_ready(self, ready: Mapping[str, ScanFinding], limit: int, limit_bytes: int) -> Batch | None:
-        """Claim what was found. Keys that do not fit are asked for again; so are heads locked by others, while few keys are asked for."""
+        """Claim these heads. Keys that do not fit are tried again; while few keys wait, heads that others have locked are too."""
         wanted = At([head.position for head in ready.values()], "ordered", self.fence(ready.values()))
         claimed = await self._store.claim(wanted, limit=limit, limit_bytes=limit_bytes)
         if claimed.batch:
@@ -202,7 +202,7 @@ class Lanes:
         if claimed.full or len(self.keys) <= KEYS_PER_CLAIM:
             self.keys.put_behind(ready)
         else:
-            # An application may lock very many heads: they must not take the turns and the room of other keys. The scrub finds them again.
+            # An application may lock very many heads, which must not take turns and room from other keys. The scrub finds them again.
             self.keys.drop(ready)
             self.unfinished = claimed.batch is None
         return claimed.batch

@@ -1,4 +1,4 @@
-"""How many messages of a limited exchange may be claimed now: a bucket of tokens for each, which fills at this relay's part. No I/O."""
+"""How many messages of a limited exchange may be claimed now: each has a token bucket that fills at this relay's share. No I/O."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import TypeVar
 from relay.message import Batch
 
 BURST = 1.0
-"""Seconds' worth of tokens that a bucket holds, and at least one: what goes at once after a rest."""
+"""Seconds' worth of tokens that a bucket holds, at least one token: the burst after a rest."""
 WORTH_A_CLAIM = 0.2
-"""Seconds' worth of tokens, and at least one, that must be there before a claim is worth its statement."""
+"""Seconds' worth of tokens, at least one token, that a bucket must hold before a claim is worth its statement."""
 DEBT = 5.0
-"""Seconds' worth of tokens, and at least one, that may be owed: a claim under way when a low limit comes must not stop it for hours."""
+"""Seconds' worth of tokens, at least one token, that may be owed: a claim under way when a low limit is set must not block it for hours."""
 LOOK = 0.1
-"""Seconds until a limited exchange whose last claim found nothing is asked again, for each of them that has a stream of its own."""
+"""Seconds until a limited exchange whose last claim found nothing is claimed again, times the number of such split-off exchanges."""
 Wanted = TypeVar("Wanted")
 _ROUNDING = 1e-6
-"""Tokens that a sum of fractions may lack."""
+"""Tokens that a sum may lack through rounding."""
 
 
 class Bucket:
-    """Tokens of one exchange; begins empty, so that a relay which starts again and again sends no more than one that runs.
+    """Tokens of one exchange; begins empty, so that a relay that restarts often sends no more than one that keeps running.
 
     Args:
         rate: messages a second.
@@ -37,20 +37,20 @@ class Bucket:
         self._at = now
 
     def change(self, rate: float, now: float) -> None:
-        """Fill at another rate from now on; never more than that fills in its time."""
+        """Fill at another rate from now on."""
         self._tokens, self._at, self._rate = self._level(now), now, rate
 
     def take(self, messages: int, now: float) -> None:
-        """Debit what was claimed; more than there was is owed, but for what is beyond `DEBT`."""
+        """Debit claimed messages; missing tokens are owed, up to `DEBT`."""
         self._tokens, self._at = max(self._level(now) - messages, -max(self._rate * DEBT, 1.0)), now
 
     def allowance(self, now: float) -> int:
-        """Messages that may be claimed; 0 while there are too few for a claim."""
+        """Messages that may be claimed; 0 while there are too few tokens for a claim."""
         level = self._level(now) + _ROUNDING
         return math.floor(level) if level >= self._enough else 0
 
     def until(self, now: float) -> float:
-        """Seconds until there are enough for a claim."""
+        """Seconds until there are enough tokens for a claim."""
         return max(0.0, (self._enough - self._level(now)) / self._rate)
 
     def _level(self, now: float) -> float:
@@ -79,7 +79,7 @@ class RateLimits:
         self._rates: Mapping[str, float] = {}
 
     def set(self, figures: Mapping[str, float], relays: int) -> bool:
-        """Hold exactly these limits from now on, in messages a second, of which each of so many relays has its part.
+        """Apply exactly these limits, in messages a second, from now on; this relay's share is one of `relays`.
 
         Returns:
             Whether that changes anything.
@@ -103,12 +103,12 @@ class RateLimits:
         return self._buckets.keys()
 
     def allowance(self, exchange: str) -> int | None:
-        """Messages that may be claimed now, None where nothing limits them."""
+        """Messages that may be claimed now, None if the exchange has no limit."""
         bucket = self._buckets.get(exchange)
         return None if bucket is None else bucket.allowance(self.clock())
 
     def admit(self, wanted: Iterable[Wanted], exchange: Callable[[Wanted], str]) -> list[Wanted]:
-        """Those of these messages that may be claimed now, each of an exchange that `exchange` names; the first ones go first."""
+        """Those of these messages that may be claimed now, the first ones first; `exchange` returns the exchange of a message."""
         left: dict[str, int | None] = {}
         admitted: list[Wanted] = []
         for one in wanted:
@@ -119,13 +119,13 @@ class RateLimits:
         return admitted
 
     def took(self, batch: Batch) -> None:
-        """Debit what was claimed, whatever becomes of it: a message that goes again is debited again."""
+        """Debit claimed messages, whatever their outcome: a message that is sent again is debited again."""
         now = self.clock()
         for exchange in self._buckets.keys() & batch.exchanges.keys():
             self._buckets[exchange].take(batch.exchanges[exchange].messages, now)
 
     def until(self, exchanges: Collection[str]) -> float | None:
-        """Seconds until messages of one of these may be claimed; 0 where nothing limits one; None without any."""
+        """Seconds until messages of any of these may be claimed: 0 if one has no limit; None if there are none."""
         if not exchanges:
             return None
         now = self.clock()

@@ -1,7 +1,7 @@
-"""The scan that finds every claimable message, whatever became of it: in pages, from the left to the right, round after round.
+"""The scan that finds every claimable message, whatever happened to it: in pages from left to right, round after round.
 
-It trusts nothing that the relay remembers except the heads: above these, the streams find fresh messages without a key. It hands messages
-that may be claimed to the intake, and frees expired locks. Pages take at most `SHARE` of the time, or one page in `ROUND` seconds.
+It relies on nothing that the relay remembers except the heads: above these, the streams find fresh messages without a key. It hands
+messages that may be claimed to the intake, and frees expired locks. Pages take at most `SHARE` of the time, or one page in `ROUND` seconds.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from relay.message import START, Position
 from relay.ports import Page, Sought
 
 ROUND = 2.0
-"""Seconds between two rounds: with the lock time well below the five seconds that are promised after a relay's death."""
+"""Seconds between two rounds: together with the lock time well below the five seconds that are promised after a relay's death."""
 SHARE = 0.25
 """Share of the time that pages may take in the database."""
 WHOLE = 10.0
-"""Seconds after which a round begins on the very left again. Others begin at the first message that the last whole one met: while somebody
-holds a snapshot, what was settled on the left is not walked each time."""
+"""Seconds after which a round begins at the very left again. Other rounds begin at the first message that the last such round met: if
+an old snapshot keeps settled rows at the left, not every round must walk over them."""
 
 
 class ScrubStore(Protocol):
     """The statements of the scrub; each may raise StoreError."""
 
     async def scan_left(self, *, after: Position, head: Position, heads: Mapping[str, Position], sought: Sought) -> Page:
-        """One page in claim order; locks nothing. Fresh messages above their stream's head are the streams' to find."""
+        """One page in claim order; locks nothing. Fresh messages above their stream's head are left to the streams."""
 
     async def free_expired(self, positions: Sequence[Position]) -> tuple[int, int]:
-        """Free those of these messages whose lock is over; return how many were released, and how many archived."""
+        """Free those of these messages whose lock has expired; return how many were released, and how many archived."""
 
 
 class Scrub:
@@ -42,11 +42,11 @@ class Scrub:
 
     Args:
         store: where messages are.
-        intake: takes what is found.
-        emit: takes events.
+        intake: gets the messages that are found.
+        emit: sink of events.
         nudge: called when something can be claimed.
-        holds: says whether the message at a position is in flight from this relay. Its lock may run out while another session holds the
-            row; then the repeated settle ends it, and not a second publish.
+        holds: says whether the message at a position is in flight from this relay. Its lock may expire while another session has the row
+            locked; then the repeated settle finishes it, not a second publish.
 
     """
 
@@ -60,19 +60,19 @@ class Scrub:
         self._nudge = nudge
         self._after = START
         self._first = START
-        """There is no message up to here, but for those of transactions that commit late."""
+        """There is no message up to here, except from transactions that commit late."""
         self._whole_at = -WHOLE
         self._from_left: float | None = None
-        """When the round under way began on the very left; None if it did not."""
+        """When the current round began at the very left; None if it began elsewhere."""
         self._walked: float | None = None
-        """When the last round began that went from the very left to the end."""
+        """When the last complete round from the very left began."""
         self._took = 0.0
-        """Seconds of the last page."""
+        """Seconds that the last page took."""
         self._hinted = asyncio.Event()
 
     @property
     def walked_ago(self) -> float | None:
-        """Seconds since when every message was looked at, at least once; None before the first whole round has ended."""
+        """Within this many seconds every message was checked at least once; None before the first complete round has ended."""
         return None if self._walked is None else time.monotonic() - self._walked
 
     async def run(self) -> None:
@@ -87,7 +87,7 @@ class Scrub:
         self._hinted.set()
 
     def begin_again(self) -> None:
-        """Begin the next round on the very left, and at once: something has moved there."""
+        """Begin the next round at once, and at the very left: something has moved there."""
         self._whole_at = -WHOLE
         self._from_left = None
         self._hinted.set()
@@ -120,7 +120,7 @@ class Scrub:
         return page.reached is not None
 
     def _next_round(self) -> Position:
-        """Where it begins."""
+        """The position at which the next round begins."""
         if time.monotonic() < self._whole_at + WHOLE:
             return self._first
         self._whole_at = time.monotonic()

@@ -1,4 +1,4 @@
-"""One stream of fresh unordered messages: a filter over the queue, and where it continues."""
+"""One stream of fresh messages without a key: a filter over the queue, and the place where it continues."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from relay.message import Batch, Position, Range
 from relay.ports import Claimed, ClaimStore, Fresh
 
 WALK = 10_000
-"""Messages that a claim walks over at the most: some ten milliseconds, for which every other claim waits."""
+"""Most messages that one claim walks over: some ten milliseconds, for which every other claim waits."""
 
 
 class Stream:
-    """One filter over the queue with a cursor of its own.
+    """One filter over the queue with its own cursor.
 
     Args:
         store: where messages are claimed.
@@ -27,27 +27,27 @@ class Stream:
         self.only = None if only is None else set(only)
         self.cursor = cursor or Cursor()
         self.cut = False
-        """The last claim did not come to the end."""
+        """The last claim stopped before the end."""
         self.full = False
-        """A limit on messages or bytes cut it short."""
+        """It stopped at a limit on messages or bytes."""
         self.look_at = 0.0
-        """When a limited exchange that had nothing is asked for again."""
+        """When a limited exchange that had nothing is claimed again."""
         self._seen = Snapshot(0, frozenset())
 
     def end(self) -> Cursor:
-        """A cursor behind everything that the last claim could see."""
+        """A cursor after everything that the last claim could see."""
         return Cursor.behind(self._seen)
 
     def restart(self) -> None:
-        """Begin again from the left; a claim under way moves the cursor of before."""
+        """Begin again from the left; a claim under way moves the previous cursor."""
         self.cursor = Cursor()
         self.look_at = 0.0
 
     async def claim(self, *, limit: int, limit_bytes: int, excluded: Sequence[str] = ()) -> Batch | None:
-        """Claim what committed late below the head and what is above it."""
+        """Claim messages that were committed late below the head, and messages above it."""
         cursor = self.cursor
         ranges = cursor.ranges()
-        # A dense stretch costs no walk beyond what is claimed; where the last claim found too few, others' messages are in the way.
+        # A dense stretch costs no walk beyond the claimed messages. If the last claim found too few, other messages are in the way.
         walk = WALK if self.cut and not self.full else min(2 * limit, WALK)
         self.cut = self.full = False
         wanted = Fresh(ranges, walk, list(excluded), None if self.only is None else list(self.only))
@@ -60,7 +60,7 @@ class Stream:
 
 
 def _reached(claimed: Claimed, ranges: Sequence[Range]) -> list[Position | None]:
-    """How far a claim came in each range: to its last message where it was full, else to the range's bound."""
+    """How far a claim came in each range: to its last message if the claim was full, otherwise to the range's bound."""
     bounds = [bound and Position(bound.xid, bound.seq - 1) for bound in claimed.bounds]
     if not claimed.full:
         return bounds

@@ -1,12 +1,12 @@
-"""Streams of fresh unordered messages: the main one, and one for each exchange that is held back or floods the queue.
+"""Streams of fresh messages without a key: the main one, and one for each exchange that is held back or floods the queue.
 
-An exchange that is paused, silent or floods is split off: the main stream then walks over its messages once. The split-off stream waits,
-or continues from where it was, and is merged when it has caught up. After a restart it is derived again.
+An exchange that is paused, is silent or floods is split off; the main stream then walks over its messages once. The split-off stream
+waits, or continues from where it was, and is merged when it has caught up. After a restart exchanges are split off again.
 
-If many exchanges may resume, as after a pause of the broker, they share a stream: each claim walks over what others have in the queue.
+If many exchanges resume together, for example after a pause of the broker, they share a stream, because each stream walks the whole queue.
 
 An exchange with a limit is split off as soon as a claim of the main stream could exceed that limit.
-It then continues in claims of its own, each as large as the limit allows. While it keeps within its limit, it is in the main stream.
+It then continues in claims of its own, each as large as the limit allows. While it stays within its limit, it is in the main stream.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from relay.message import Batch, Position
 from relay.ports import ClaimStore, Places
 
 STEPS = 5
-"""Walks of the main stream over messages of others, one after the other, before anything else has its turn: some 50 ms."""
+"""Walks of the main stream over other streams' messages, one after the other, before anything else has its turn: some 50 ms."""
 PASSED_OVER = 8
-"""Claims of floods for each claim of the main stream that would find nothing, where there was nothing but floods lately."""
+"""Claims of floods between two claims of the main stream, if lately there were only floods, so that the main stream finds nothing."""
 
 
 class Streams:
@@ -34,9 +34,9 @@ class Streams:
 
     Args:
         store: where messages are claimed.
-        share: says which exchanges flood, and how much of them to claim; without it none is split off for that.
-        limits: says which exchanges are limited, and how many messages of them may be claimed.
-        strangers: says which exchanges have yet to take a message; without it they are as all others.
+        share: says which exchanges flood, and how much of them to claim; without it floods are not split off.
+        limits: says which exchanges are limited, and how many of their messages may be claimed.
+        strangers: says which exchanges have taken no message yet; without it they are treated like all others.
 
     """
 
@@ -53,13 +53,13 @@ class Streams:
         self._branches = Branches(store)
         self._paused: frozenset[str] = frozenset()
         self._passed_over = 0
-        """Claims of floods before the main stream comes first again."""
+        """Claims of floods left until the main stream comes first again."""
         self._main_took = 0
-        """Messages that the last claim of the main stream found, or would have found with all its room."""
+        """Messages that the last claim of the main stream found, or would have found with its full room."""
         self.unfinished = False
-        """The last claim found nothing but has not come to the end."""
+        """The last claim found nothing, but stopped before the end."""
         self.starved = False
-        """The last claim left out a flood that has enough in flight."""
+        """The last claim left out a flood, because the flood has enough in flight."""
 
     @property
     def paused(self) -> list[str]:
@@ -67,7 +67,7 @@ class Streams:
         return sorted(self._paused)
 
     def pause(self, exchanges: Collection[str]) -> bool:
-        """Pause exactly these exchanges from now on; return whether that resumed one."""
+        """Pause exactly these exchanges from now on; return whether that resumed an exchange."""
         for exchange in sorted(exchanges):
             self._branches.split(exchange)
         resumed = self._paused - frozenset(exchanges)
@@ -80,22 +80,22 @@ class Streams:
         return bool(resumed)
 
     def limit(self, exchanges: Collection[str]) -> None:
-        """Let limited exchanges share no stream with others."""
+        """Take limited exchanges out of streams that they share with others."""
         for exchange in self._branches:
             if exchange in exchanges:
                 self._branches.split(exchange)
 
     def hint(self) -> None:
-        """Messages may have been inserted: the main stream waits for one claim of each flood at the most."""
+        """Messages may have been inserted: the main stream waits for at most one claim of each flood."""
         self._passed_over = min(self._passed_over, len(self._claimable_streams))
 
     def took(self, batch: Batch) -> None:
-        """Learn what was claimed, here or elsewhere: whether others than the floods have messages."""
+        """Learn from a batch of any source whether exchanges other than floods have messages."""
         if self._share:
             self._share.took(batch)
 
     async def claim(self, *, limit: int, limit_bytes: int) -> Batch | None:
-        """Claim from the main stream and the split-off streams that may be claimed, each first in its turn: a backlog delays no other."""
+        """Claim from the main stream or a split-off stream that may be claimed; they take turns, so that no backlog delays the others."""
         self.unfinished = self.starved = False
         for branch in self._in_turn():
             batch = await (self._claim_others(limit, limit_bytes) if branch is None else self._claim_branch(branch, limit, limit_bytes))
@@ -106,7 +106,7 @@ class Streams:
         return None
 
     async def claim_limited(self, *, limit: int, limit_bytes: int) -> Batch | None:
-        """Claim from one of the limited exchanges that are split off, as much as it may have; each has its turn."""
+        """Claim from one of the limited exchanges that are split off, as much as its limit allows; they take turns."""
         self.unfinished = self.starved = False
         for name in self._limited_apart():
             branch = self._branches[name]
@@ -119,23 +119,23 @@ class Streams:
         return None
 
     def until_limited(self) -> float | None:
-        """Seconds until a limited exchange that is split off may be asked for; None if none is."""
+        """Seconds until a limited exchange that is split off may be claimed; None if there is none."""
         now, apart = self._limits.clock(), self._limited_apart()
         return min((max(self._limits.until([name]) or 0.0, self._branches[name].look_at - now) for name in apart), default=None)
 
     @property
     def behind(self) -> list[str]:
-        """Limited exchanges of which a claim left something; one that has not been asked for yet may have nothing."""
+        """Limited exchanges with messages left after a claim; exchanges not claimed yet are not named, because they may have none."""
         return [name for name in self._limited_apart() if self._branches[name].cut]
 
     @property
     def going(self) -> list[str]:
-        """Exchanges that have a stream of their own which is neither paused nor limited."""
+        """Exchanges that are split off, and neither paused nor limited."""
         return [name for name in self._branches if name not in self._paused and name not in self._limits.names]
 
     @property
     def _claimable_streams(self) -> list[Stream]:
-        """Their streams, in the order in which they have their turns."""
+        """The streams of these exchanges, in the order of their turns."""
         return self._branches.of(self.going)
 
     @property
@@ -149,16 +149,16 @@ class Streams:
 
     @property
     def heads(self) -> dict[str, Position]:
-        """The head of each exchange that has a stream of its own."""
+        """The head of each exchange that is split off."""
         return {name: self._branches[name].cursor.head for name in self._branches}
 
     def places(self, lowest_in_flight: Position | None) -> Places:
-        """The places of a relay whose lowest message in flight is this."""
+        """The places of a relay with this lowest message in flight."""
         top = self.main.head
         return Places(min(top, lowest_in_flight or top), min(top, *self.heads.values()) if self.heads else top, top)
 
     def expects(self, exchange: str, position: Position) -> bool:
-        """Whether the stream of an exchange finds what is at a position below its head by itself: its transaction was late."""
+        """Whether the stream of an exchange finds the message at a position below its head by itself: its transaction is late."""
         return position.xid in self._branches[exchange].cursor.late
 
     @property
@@ -167,7 +167,7 @@ class Streams:
         return sum(len(stream.cursor.late) for stream in self._branches.streams)
 
     def reset(self) -> None:
-        """Begin again from the left: the connection is new, and a failover may have lowered the counter of transactions."""
+        """Begin again from the left: the connection is new, and a failover may have lowered the transaction counter."""
         self._passed_over = 0
         if self._ahead:
             self._ahead.restart()
@@ -178,17 +178,17 @@ class Streams:
         return [name for name in self._branches if name in self._limits.names and name not in self._paused]
 
     def _in_turn(self) -> list[Stream | None]:
-        """Streams in the order in which they are asked now: floods by how long ago they had a claim.
+        """Streams in the order in which they are tried now (None is the main one): floods by how long ago they had a claim.
 
-        The main one comes first while it walks over messages of others, as its own may be behind them. It also comes first once the floods
-        have had their turns.
+        The main stream comes first while it walks over other streams' messages, because its own may be after them. It also comes first
+        once the floods have had their turns.
         """
         walks = self._main.cut and not self._main.full
         self._passed_over -= 1
         return [None, *self._claimable_streams] if walks or self._passed_over < 0 else [*self._claimable_streams, None]
 
     async def _claim_others(self, limit: int, limit_bytes: int) -> Batch | None:
-        """Claim what has no stream of its own; where there is a crowd of strangers, few of all and what goes ahead in turn."""
+        """Claim messages of exchanges that are not split off. With a crowd of strangers, claim few of them, or in turn past them."""
         ahead = self._ahead
         if ahead is None:
             return await self._claim_main(limit, limit_bytes)
@@ -237,7 +237,7 @@ class Streams:
         return batch
 
     def _bound(self, limit: int, *, least: int = 1) -> int:
-        """Messages that the main stream may claim, whichever they are; limited exchanges that may have less than `least` are split off."""
+        """Messages that the main stream may claim, whatever their exchange; limited exchanges below `least` are split off."""
         for name in [name for name in self._limits.names if name not in self._branches]:
             allowance = self._limits.allowance(name) or 0
             if allowance < least:
@@ -247,7 +247,7 @@ class Streams:
         return limit
 
     def _left_some(self, batch: Batch | None) -> None:
-        """Note that streams which were split off just now, because this claim was cut short, have more messages to claim."""
+        """Note that streams split off just now, because this claim was cut short, have more messages to claim."""
         for name in batch.exchanges if batch else ():
             if name in self._branches:
                 self._branches[name].cut = True
@@ -258,7 +258,7 @@ class Streams:
             self._branches.split(flood)
 
     def _room(self, branch: Stream, limit: int) -> int:
-        """Messages that may be claimed now of a stream that was split off; it may have been paused or replaced since this round began."""
+        """Messages that a split-off stream may claim now; it may have been paused or replaced since this round began."""
         names = branch.only or set()
         if len(self._branches.exchanges(branch)) < len(names):
             return 0
@@ -283,7 +283,7 @@ class Streams:
         return batch
 
     def _rejoin(self, branch: Stream, *, idle: bool) -> None:
-        """Merge a stream that has caught up; a limited one only where the main stream's claims are as small as it may have them."""
+        """Merge a stream that has caught up; a limited one only if the main stream's claims are small enough for its limit."""
         for name in self._branches.exchanges(branch):
             if name in self._paused:
                 continue

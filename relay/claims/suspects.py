@@ -1,7 +1,7 @@
-"""Messages whose lock has expired before: claimed alone or in small groups, one group after the other; no I/O.
+"""Messages whose lock has expired before: they are claimed alone or in small groups, one group after the other; no I/O.
 
-After its second lost lock a message is claimed alone, so that a message which kills relays affects no other. After the first, when it
-was most likely a bystander, it is claimed in a group (docs/decisions/0004).
+After its second lost lock a message is claimed alone, so that a message that kills relays affects no other. After the first lost lock the
+message was most likely not the cause, so it is claimed in a group (docs/decisions/0004).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from relay.ports import ScanFinding
 MAX_GROUP = 100
 """Messages that may go together after their first lost lock; enough to clear a dead relay's whole window within seconds."""
 GROUP_PATIENCE = 1.0
-"""Seconds after which the next group goes although one of the last is not through, such as one that a silent queue keeps."""
+"""Seconds after which the next group is claimed even if one of the last is not settled, for example because of a silent exchange."""
 ALONE_PATIENCE = 2.0
-"""Seconds after which others follow one that goes alone and is not through; had it killed the relay, the relay would not be waiting."""
+"""Seconds after which others follow a message that was sent alone and is not settled: had it killed the relay, nothing would wait."""
 FIRST_AGAIN = 2
 
 
 class Suspects:
-    """Those that scans have found, and the pace at which they go.
+    """Suspects that scans have found, and the pace at which they are claimed.
 
     Args:
         limits: say how many messages of an exchange may be claimed now.
@@ -38,14 +38,14 @@ class Suspects:
         self._in_flight: dict[str, str] = {}
         """Exchanges of suspects in flight, by message id."""
         self._last: set[str] = set()
-        """Those of the last group that are in flight: earlier ones have had their time."""
+        """Ids of the last group that are in flight: earlier groups have had their time."""
         self._until = 0.0
 
     def next(self, most: int, paused: Collection[str]) -> list[ScanFinding]:
-        """The next group, none while the last one has its time."""
+        """The next group, empty while the last one has its time."""
         if self._last and self._clock() < self._until:
             return []
-        # Those of an exchange that does not confirm come last: one after the other they would keep all others.
+        # Suspects of an exchange that does not confirm come last: one after the other they would delay all others.
         return self._group(most, {*paused, *self._in_flight.values()}) or self._group(most, paused)
 
     def _group(self, most: int, left_out: Collection[str]) -> list[ScanFinding]:
@@ -53,15 +53,15 @@ class Suspects:
         return together or self.backlog.next(1, left_out)
 
     def took(self, batch: Batch) -> None:
-        """A group was claimed, or a part of it."""
+        """A group, or a part of it, was claimed."""
         self._in_flight.update((claim.id, claim.exchange) for claim in batch.claims)
         self._last = {claim.id for claim in batch.claims}
-        # The claim counts, so a first lost lock makes two attempts.
+        # The current claim counts, so after a first lost lock the message has two attempts.
         alone = batch.claims[0].attempts > FIRST_AGAIN
         self._until = self._clock() + (ALONE_PATIENCE if alone else GROUP_PATIENCE)
 
     def settled(self, claims: Collection[Claim]) -> bool:
-        """Learn what is through; return whether suspects were among it."""
+        """Note settled messages; return whether suspects were among them."""
         if not self._in_flight or self._in_flight.keys().isdisjoint(claim.id for claim in claims):
             return False
         for claim in claims:

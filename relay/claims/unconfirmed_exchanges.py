@@ -1,8 +1,8 @@
-"""Exchanges from which no confirm has come yet, and how many of their messages may be in flight; no I/O.
+"""Strangers: exchanges from which no confirm has come yet, and how many of their messages may be in flight; no I/O.
 
-The relay asks the broker whether each exchange exists, some thousand a second, and the broker closes a channel over each that does not.
-If many such exchanges have messages, these would fill the window and everything else would wait behind them. So they take a small part
-of it, and the exchanges that are known are claimed past them.
+The relay asks the broker for each exchange, about a thousand a second, and the broker closes a channel over each that does not exist.
+If many strangers have messages, these would fill the window, and everything else would wait behind them. So strangers get a small part
+of the window, and known exchanges are claimed past them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from operator import itemgetter
 from relay.message import CONFIRMED, Batch, Claim, Portion, Verdict
 
 CROWD = 50
-"""Strangers in one full claim from which on they are a crowd; fewer are asked of at once."""
+"""More strangers than this in one full claim are a crowd; fewer are asked for at once."""
 PART = 8
-"""Messages of strangers take one part in so many of the window."""
+"""Messages of strangers may take this fraction (1/n) of the window."""
 PORTION = 4
-"""A claim of a crowd takes one part in so many of what strangers may have in flight."""
+"""A claim of a crowd takes this fraction (1/n) of what strangers may have in flight."""
 MOST_KNOWN = 1000
-"""Exchanges that are remembered, those that took a message last."""
+"""Most exchanges that are remembered: those that took a message last."""
 _exchange = itemgetter(Claim._fields.index("exchange"))
 
 
 class UnconfirmedExchanges:
-    """Tells strangers from exchanges that take messages.
+    """Distinguishes strangers from exchanges that take messages.
 
     Args:
         window: messages that may be in flight.
@@ -44,11 +44,11 @@ class UnconfirmedExchanges:
 
     @property
     def known(self) -> list[str]:
-        """Exchanges that are none."""
+        """Exchanges that are not strangers."""
         return list(self._known)
 
     def learn(self, portion: Portion) -> None:
-        """Take over what the broker said; passes in C over the common case, all confirmed."""
+        """Learn from the broker's results; passes in C handle the common case that all are confirmed."""
         if portion.results.count(CONFIRMED) == len(portion.results):
             taken, refused = set(map(_exchange, portion.claims)), set[str]()
         else:
@@ -64,18 +64,18 @@ class UnconfirmedExchanges:
             self._known.popitem(last=False)
 
     def crowd(self, batch: Batch) -> bool:
-        """Whether a full claim shows that there are many."""
+        """Whether a full claim shows that there are many strangers."""
         return len(batch.exchanges.keys() - self._known.keys()) > CROWD
 
     def room(self, room: int, *, reserved: bool = False) -> int:
-        """Messages of strangers that may be claimed where there is room for so many; 0 to wait for a settle.
+        """Messages of strangers that may be claimed if the window has this room; 0 to wait for a settle.
 
-        What is `reserved` for one kind of claim is extra room, in addition to that of the others.
+        A kind of claim with `reserved` has extra room, in addition to the room of the others.
         """
         most = self._most + reserved * self._portion
         left = most - sum(count for exchange, count in self._in_flight().items() if exchange not in self._known)
         return min(self._portion, room) if left >= self._portion else 0
 
     def __contains__(self, exchange: object) -> bool:
-        """Whether an exchange is one."""
+        """Whether an exchange is a stranger."""
         return exchange not in self._known

@@ -17,11 +17,11 @@ from relay.memory import Cache, of_text
 from relay.message import Claim, PublishResult, TruncatedPayload, Verdict
 
 _CACHE_BYTES: Final = 4 << 20
-"""Bytes that each cache may take; a full one is cleared."""
+"""Most bytes of each cache; a full cache is cleared."""
 _CACHED_TEXT: Final = 4096
 """Bytes of options text above which a plan is not kept."""
 _OTHER_PROPERTIES: Final = 3072
-"""Bytes set aside in the header frame for all but the headers: nine short strings, the relay's two headers, fixed fields and framing."""
+"""Bytes of the header frame reserved for everything but the headers: nine short strings, the relay's two headers, fixed fields, framing."""
 _DEFAULT_FRAME_MAX: Final = 131_072
 
 _METHOD, _HEADER, _BODY = b"\x01", b"\x02", b"\x03"
@@ -54,7 +54,7 @@ def encode_batch(encodeds: Iterable[Encoded], channel: int) -> bytes:
     parts = [_METHOD]
     for encoded in encodeds:
         parts += encoded
-    # The last part names a next frame that will not come.
+    # The last part ends with the type of a next frame, which does not exist.
     parts[-1] = parts[-1][:-1]
     return channel.to_bytes(2, "big").join(parts)
 
@@ -79,7 +79,7 @@ class Encoder:
         self._plans = Cache[bytes, Plan | OptionsError](_CACHE_BYTES)
 
     def encode(self, claim: Claim) -> Encoded | PublishResult:
-        """Encode one claim, or say by a verdict INVALID, a code and a sentence why it can never be sent.
+        """Encode one claim, or return a result INVALID with a code and a sentence that says why it can never be sent.
 
         Never raises because of a message's content; running out of memory is not the message's fault and is raised.
         """
@@ -89,7 +89,7 @@ class Encoder:
             return PublishResult(Verdict.INVALID, error.code, error.sentence)
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever a row holds, its neighbours go on
+        except Exception as error:  # noqa: BLE001 - whatever a row holds must not stop other messages
             return PublishResult(Verdict.INVALID, "encoding_failed", f"The message cannot be encoded: {type(error).__name__}")
 
     def _encode(self, claim: Claim) -> Encoded:
@@ -145,7 +145,7 @@ class Encoder:
 
 
 class Encoders:
-    """Makes the encoder of each connection, and has the newest take another limit.
+    """Makes the encoder of each connection, and changes the limit of the newest one.
 
     Args:
         max_body_bytes: limit of a payload, see `Encoder`.
@@ -159,12 +159,12 @@ class Encoders:
         self._newest: Encoder | None = None
 
     def make(self, frame_max: int) -> Encoder:
-        """The encoder of a connection whose frames have that size."""
+        """The encoder of a connection with this frame size."""
         self._newest = Encoder(frame_max=frame_max, max_body_bytes=self._max_body_bytes, allowed_exchanges=self._allowed)
         return self._newest
 
     def limit(self, max_body_bytes: int) -> None:
-        """Take another limit of a payload."""
+        """Change the limit of a payload."""
         self._max_body_bytes = max_body_bytes
         if self._newest:
             self._newest.max_body_bytes = max_body_bytes
@@ -192,7 +192,7 @@ _PLAIN_OCTETS: Final = _Plain(_OCTETS)
 
 
 def _content_header(chosen: Plan, claim: Claim) -> bytes:
-    """The header frame; the relay's own headers come last, after what the app gave."""
+    """The header frame; the relay's own headers come last, after the application's."""
     table = chosen.headers + _RELAY_ID + _long_string(claim.id)
     if claim.replay_of is not None:
         table += _REPLAY_OF + _long_string(claim.replay_of)
@@ -234,5 +234,5 @@ def _too_large(claim: Claim, limit: int) -> OptionsError:
 
 
 def _matcher(patterns: Sequence[str]) -> re.Pattern[str]:
-    """One expression for exact names and globs; without patterns nothing matches."""
+    """One expression for exact names and globs; without patterns it matches nothing."""
     return re.compile("|".join(part for pattern in patterns for part in (re.escape(pattern), translate(pattern))) or "(?!)")

@@ -1,4 +1,4 @@
-"""Numbers in JSON as PostgreSQL's jsonb writes them: with all their digits, and without an exponent."""
+"""JSON numbers as PostgreSQL's jsonb writes them: with all their digits, and without an exponent."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 MOST_DIGITS: Final = 131_072
-"""Before the point (PostgreSQL, "Arbitrary Precision Numbers")."""
+"""Most digits before the decimal point (PostgreSQL, "Arbitrary Precision Numbers")."""
 MOST_DECIMALS: Final = 16_383
-"""Behind it; JSON with more is refused."""
+"""Most digits after the decimal point; JSON with more is refused."""
 PRINTED_LIMIT: Final = 65_536
-"""Bytes that a content may have as text, however little it takes (sql/0002_validity.sql)."""
+"""Bytes that any content may have as text, however few bytes it is stored in (sql/0002_validity.sql)."""
 PRINTED_TIMES: Final = 32
-"""How many times as long as it takes a longer one may be."""
+"""A longer content may have this many bytes of text for each stored byte."""
 _EXPONENT: Final = re.compile(r"[0-9][eE][+-]?[0-9]")
 
 
 def as_stored(text: str) -> str:
-    """JSON with whole numbers as integers, also those that were written with an exponent."""
+    """Parse JSON; whole numbers become integers, even if they were written with an exponent."""
     return json.dumps(json.loads(text, parse_float=_stored), ensure_ascii=False, separators=(",", ":")) if _has_exponents(text) else text
 
 
 def check_printed(text: str, size: int) -> None:
-    """Refuse a content of so many bytes if the database certainly would: for what it takes it is too long with its numbers written out.
+    """Refuse a content of `size` bytes if the database certainly would: with its numbers written out, it is too long for its stored size.
 
     Raises:
         ValueError: one sentence.
@@ -34,18 +34,18 @@ def check_printed(text: str, size: int) -> None:
     added: list[int] = []
     json.loads(text, parse_float=lambda number: added.append(_digits(number)), parse_int=float, object_pairs_hook=len)
     printed = size + sum(added)
-    # A number takes 16 bytes, and two at the least as it was given.
+    # A stored number takes 16 bytes; in the given text it has at least two.
     if printed > max(PRINTED_LIMIT, PRINTED_TIMES * (8 * size + 32)):
         raise ValueError(f"content takes {size} bytes and {printed} with its numbers written out; write such numbers as strings")
 
 
 def _has_exponents(text: str) -> bool:
-    """Whether there may be any; in a string it is none."""
+    """Whether a number may have an exponent; strings do not count."""
     return _EXPONENT.search(text) is not None
 
 
 def _digits(number: str) -> int:
-    """Digits of a number that is written out."""
+    """Digits of a number once it is written out."""
     try:
         value = Decimal(number)
     except InvalidOperation:

@@ -1,4 +1,4 @@
-"""JSON as PostgreSQL takes it, and sentences for what it does not take; no I/O."""
+"""JSON that PostgreSQL accepts, and error sentences for JSON that it refuses; no I/O."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NOT_UTF8: Final = "content holds text that is not valid UTF-8; escape it or lea
 _ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)", re.DOTALL)
 """An escape in JSON; half of a surrogate pair without the other half is a group."""
 MOST_STEPS: Final = 1_000_000_000
-"""Of sorting. PostgreSQL's sort of names for `jsonb` is quadratic for an order that somebody has made so, and cannot be cancelled."""
+"""Limit for sorting. For a malicious order, PostgreSQL's sort of names for `jsonb` takes quadratic time, and cannot be cancelled."""
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def json_text(value: Any, name: str) -> str:
-    """JSON as PostgreSQL takes it: no NaN, no NUL, no half of a surrogate pair; ValueError with a sentence otherwise."""
+    """JSON that PostgreSQL accepts: no NaN, no NUL, no half of a surrogate pair; otherwise ValueError with a sentence."""
     text = _quick_text(value)
     if text is None:
         text = _exact_text(value, name)
@@ -27,7 +27,7 @@ def json_text(value: Any, name: str) -> str:
 
 
 def _quick_text(value: Any) -> str | None:
-    """JSON in a tenth of the time; None where something may be wrong, for the exact way to say what."""
+    """JSON in a tenth of the time; None if something may be wrong, so that `_exact_text` must find out."""
     try:
         text = to_json(value, inf_nan_mode="constants").decode()
     except (ValueError, TypeError, RecursionError):
@@ -49,7 +49,7 @@ def _exact_text(value: Any, name: str) -> str:
 
 
 def check_json(text: str) -> None:
-    """ValueError with a sentence where the text is not JSON as PostgreSQL takes it."""
+    """Raise ValueError with a sentence if the text is not JSON that PostgreSQL accepts."""
     try:
         walk_json(text, _refuse_constant)
         text.encode()
@@ -64,15 +64,15 @@ def check_json(text: str) -> None:
 
 
 def walk_json(text: str, on_constant: Callable[[str], Any]) -> None:
-    """Read JSON and keep little of it: a number or an object is nothing but its length. Errors as `json.loads`.
+    """Read JSON without keeping its values: of a number or an object only the length is computed. Errors as `json.loads`.
 
-    Made into a number, a long one takes long; millions of numbers or objects take memory.
+    Converting a long number takes long, and millions of numbers or objects take memory.
     """
     json.loads(text, parse_constant=on_constant, parse_int=len, parse_float=len, object_pairs_hook=len)
 
 
 def sorting_steps(text: str) -> int:
-    """About how many times PostgreSQL may compare names to sort those of each object in valid JSON: at worst the square of their number."""
+    """About how often PostgreSQL may compare names to sort each object of valid JSON: for each object the square of its names."""
     steps = 0
 
     def count(pairs: list[tuple[str, Any]]) -> int:
@@ -90,6 +90,6 @@ def _refuse_constant(name: str) -> Any:
 
 
 def check_nul(text: str, name: str) -> None:
-    """ValueError with a sentence where JSON holds a NUL character."""
+    """Raise ValueError with a sentence if JSON holds a NUL character."""
     if "\\u0000" in text and _NUL.search(text):
         raise ValueError(f"{name} holds a NUL character, which PostgreSQL cannot store; leave it out or send it in body")

@@ -1,6 +1,6 @@
-"""Which publish options there are, and what each may be: the rules of docs/options.md.
+"""The publish options and their permitted values: the rules of docs/options.md.
 
-The same verdicts and sentences stand in `sql/0002_validity.sql` and its successors, where the INSERT refuses.
+`sql/0002_validity.sql` and its successors have the same verdicts and sentences, with which the INSERT refuses.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 SHORT_LIMIT: Final = 255
-"""Bytes in a short string: names and every text property."""
+"""Most bytes of a short string: of names and of every text property."""
 EXPIRATION_LIMIT: Final = 4_294_967_295
-"""Milliseconds; the broker closes the channel over more."""
+"""Most milliseconds; for more the broker closes the channel."""
 TIMESTAMP_LIMIT: Final = 253_402_300_799
 """Seconds; the end of the year 9999, after which consumers fail to decode the message."""
 LONGEST: Final = 8 << 20
-"""Bytes of options as JSON text: more than the largest headers take where they are doubles, each with all its zeros. PostgreSQL stores some
-bytes of a number that it prints as 16,000."""
+"""Most bytes of options as JSON text: more than the largest headers take, even if all are doubles written with all their zeros. PostgreSQL
+stores a few bytes for a number that it prints as 16,000."""
 REPLY_ADDRESS: Final = "amq.rabbitmq.reply-to."
-"""How routing keys of RabbitMQ's direct reply-to begin. Exchange `''` takes the rest for the address of a process: RabbitMQ 3.10 closes the
-connection over one that is none."""
+"""The prefix of routing keys of RabbitMQ's direct reply-to. Exchange `''` reads the rest as the address of a process: RabbitMQ 3.10 closes
+the connection over an invalid address."""
 KEY_LIST: Final = f"a list of strings, each of at most 255 bytes, none beginning with {REPLY_ADDRESS}"
 RESERVED_KEY: Final = (
     f"routing_key must not begin with {REPLY_ADDRESS}: RabbitMQ takes such a key for the address of a consumer, "
@@ -67,7 +67,7 @@ def parse(text: str) -> dict[str, Any]:
 
     Raises:
         OptionsError: the text is no JSON object.
-        RecursionError: the text is nested too deep for the parser.
+        RecursionError: the text is nested too deeply for the parser.
     """
     try:
         options = json.loads(text, parse_int=_integer, parse_constant=_constant)
@@ -84,7 +84,7 @@ def _integer(digits: str) -> int | float:
 
 
 def _constant(name: str) -> float:
-    raise ValueError(name)  # NaN and Infinity, which Python alone takes for JSON
+    raise ValueError(name)  # NaN and Infinity, which Python accepts but JSON does not have
 
 
 def collect(options: dict[str, Any]) -> dict[str, tuple[str, Any]]:
@@ -161,7 +161,7 @@ def _check_expiration(value: Any) -> str:
 
 
 def _check_delivery_mode(value: Any) -> str:
-    # amqplib takes "2" and true for persistent; "1" would mean persistent there too, so it is refused.
+    # For amqplib "2" and true mean persistent; "1" would mean persistent there too, so it is refused.
     return "" if value is True or value == "2" else _whole(value, 1, 2)
 
 
@@ -171,7 +171,7 @@ def _check_reply_to(value: Any) -> str:
 
 
 def _check_type(value: Any) -> str:
-    # RabbitMQ reads the body of such a message as encoded AMQP 1.0; one that is not closes the whole connection at a stream.
+    # RabbitMQ reads the body of such a message as encoded AMQP 1.0; if it is something else, a stream closes the whole connection.
     return "type_reserved" if value == "amqp-1.0" else check_text(value)
 
 

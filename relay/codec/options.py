@@ -13,40 +13,40 @@ from typing import Any, Final, NamedTuple
 from relay.codec.option_rules import KEY_LIST, SHORT_LIMIT, OptionsError, check_key_list, check_text, collect, parse, printable
 
 HEADER_NAME_LIMIT: Final = 128
-"""Bytes in a header name (AMQP 0-9-1 section 4.2.5.5); clients cut longer ones in silence."""
+"""Most bytes of a header name (AMQP 0-9-1 section 4.2.5.5); clients cut longer names without an error."""
 DEPTH_LIMIT: Final = 64
-"""Levels of lists and objects below `headers`."""
+"""Most levels of lists and objects below `headers`."""
 VALUES_LIMIT: Final = 8000
-"""Values in headers, lists and objects included. Each takes 2 us to encode, however few its bytes are: 25,000 of them took 50 ms."""
+"""Most values in headers, including lists and objects. Each takes 2 us to encode, however short it is: 25,000 of them took 50 ms."""
 FILTER_HEADER: Final = "x-stream-filter-value"
-"""Read by a stream of RabbitMQ 3.13 and later, which closes the publisher's connection over anything but a short string."""
+"""A header that a stream of RabbitMQ 3.13 and later reads. It closes the publisher's connection over anything but a short string."""
 RELAY_HEADERS: Final = ("x-relay-id", "x-relay-replay-of")
-"""Set by the relay alone; left out where an app copied them from a message that it had received."""
+"""Headers that only the relay sets; they are left out if an application copied them from a received message."""
 BROKER_HEADERS: Final = (
     *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
     *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-stream-offset"),
     *("x-received-from", "x-shovelled", "x-invalid-headers", "x-exchange", "x-routing-key", "x-cc", "x-reply-to-topic"),
 )
-"""Written and read by RabbitMQ, its federation, its shovels and MQTT; left out too. A queue of RabbitMQ 3.10 that dead-letters ends over an
-`x-death` of another form, and takes its neighbours' messages with it."""
+"""Headers that RabbitMQ, its federation, its shovels and MQTT write and read; left out too. A dead-lettering queue of RabbitMQ 3.10 crashes
+over an `x-death` of another form, and loses other messages too."""
 CORRELATION_HEADER: Final = "x-correlation-id"
-"""Read for MQTT subscribers of RabbitMQ 4, whose connections end over anything but a string; left out where it is none. Applications use
-that name too."""
+"""A header that RabbitMQ 4 reads for MQTT subscribers, whose connections end over anything but a string. It is left out if it is not a
+string; applications use that name too."""
 BROKER_PREFIXES: Final = ("x-amqp-1.0-", "x-basic-", "x-mqtt-")
-"""Names under which a stream keeps properties and sections of AMQP 1.0, and MQTT its quality of service; left out too. A value of another
-form closes the connection of the publisher, of every consumer that reads the stream, or of an MQTT subscriber (RabbitMQ 3.10.8)."""
+"""Names under which streams keep properties and sections of AMQP 1.0, and MQTT its quality of service; left out too. An unexpected value
+closes the connection of the publisher, of every consumer of the stream, or of an MQTT subscriber (RabbitMQ 3.10.8)."""
 
 
 class Plan(NamedTuple):
-    """Options as property bytes in wire order; what differs from message to message is filled in between."""
+    """Options as property bytes in wire order; the parts that differ between messages are filled in."""
 
     mandatory: bool | None
     flags: int
-    """Property flags, those that the relay always sets included."""
+    """Property flags, including those that the relay always sets."""
     content_type: bytes | None
     content_encoding: bytes
     headers: bytes
-    """Entries of the headers table without the relay's own, CC and BCC included."""
+    """Entries of the headers table, including CC and BCC, without the relay's own."""
     middle: bytes
     """`delivery_mode`, `priority`, `correlation_id`, `reply_to`, `expiration`."""
     message_id: bytes | None
@@ -59,7 +59,7 @@ def plan(text: str, headers_limit: int) -> Plan:
 
     Args:
         text: the JSON text; numbers keep their exact integer value, fractions become doubles.
-        headers_limit: bytes that the headers, CC and BCC may take on the wire.
+        headers_limit: most bytes of the headers, including CC and BCC, on the wire.
 
     Raises:
         OptionsError: with the code and the sentence of docs/options.md.
@@ -100,7 +100,7 @@ def _compile(found: dict[str, tuple[str, Any]], headers_limit: int) -> Plan:
 
 
 def _delivery_mode(values: dict[str, Any]) -> int:
-    """`persistent` wins over `deliveryMode`, as in amqplib; 2 where neither is given."""
+    """The delivery mode: `persistent` wins over `deliveryMode`, as in amqplib; 2 if neither is given."""
     if "persistent" in values:
         return 2 if values["persistent"] else 1
     mode = values.get("delivery_mode", 2)
@@ -145,7 +145,7 @@ def _headers(values: dict[str, Any], limit: int) -> bytes:
 
 
 def _count(headers: dict[str, Any]) -> None:
-    """Refuse more values than there may be, without a look at the others."""
+    """Refuse too many values, without counting the rest."""
     found = 0
     tables: list[dict[str, Any] | list[Any]] = [headers]
     while tables:

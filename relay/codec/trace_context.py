@@ -1,6 +1,6 @@
-"""The W3C trace context that a message takes along from where it is enqueued. Nothing here fails: a trace breaks no business transaction.
+"""The W3C trace context that a message carries from where it is enqueued. Nothing here raises: a trace must not break a transaction.
 
-`sql/0002_validity.sql` has the same pattern, where a plain INSERT takes it from `SET LOCAL relay.traceparent`.
+`sql/0002_validity.sql` has the same pattern; there a plain INSERT takes the context from `SET LOCAL relay.traceparent`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _PART_LIMIT: Final = 256
 
 
 def trace_headers(traceparent: str | None = None, tracestate: str | None = None) -> dict[str, str]:
-    """Headers of the trace that is given, else of OpenTelemetry's current span, else none.
+    """Headers of the given trace, or else of OpenTelemetry's current span, or else none.
 
-    What is not of the W3C's shape is left out as if it were not given.
+    A value without the W3C's form counts as not given.
     """
     if not _is_traceparent(traceparent):
         traceparent, tracestate = _current()
@@ -45,7 +45,7 @@ def _is_tracestate(text: object) -> bool:
 
 
 def _current() -> tuple[str | None, str | None]:
-    """What OpenTelemetry's current span says; an application that has spans has imported the package."""
+    """The context of OpenTelemetry's current span; an application that has spans has imported the package."""
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
         return None, None

@@ -30,7 +30,7 @@ class EnforcingEncoder:
     """Checks messages before they are written.
 
     Args:
-        emit: takes events of contracts.
+        emit: sink of events about contracts.
         checker: checks large contents; by default in a child process.
         clock: monotonic seconds.
 

@@ -22,7 +22,7 @@ _BASE: Final = "https://contract.invalid/"
 _BACKTRACKS: Final = 10_000
 """Backtracking steps of a regular expression in one text; an expression without look-around or back-references takes none."""
 _MAX_STEPS: Final = 500
-"""Steps down a schema and its references."""
+"""Most steps down a schema and its references."""
 _MAX_POINTER: Final = 200
 _PLAIN: Final = (
     *("type", "enum", "const", "required", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength"),

@@ -25,7 +25,7 @@ class InFlight:
         settler: writes outcomes.
         policy: says how often and how long to try.
         settled: called with each settled portion.
-        emit: takes the events of a settle.
+        emit: sink of the events of a settle.
 
     """
 

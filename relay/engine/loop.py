@@ -31,7 +31,7 @@ class Engine:
         policy: how often and how long to retry.
         batch_size: messages of one claim at most.
         nudged: set to end a sleep early.
-        emit: takes events.
+        emit: sink of events.
 
     """
 

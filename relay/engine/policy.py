@@ -27,7 +27,7 @@ class Policy:
         """Read the table's rows. The database has checked their values; a missing row means the default.
 
         Raises:
-            ValueError: a value is unknown to this relay, as a newer schema may have it.
+            ValueError: a value is unknown to this relay, for example because the schema is newer.
         """
         default = cls()
         unroutable, by_exchange = parse_unroutable(settings.get("unroutable", default.retry.unroutable))

@@ -1,1 +1,1 @@
-"""The PostgreSQL side: the store and its statements, notifications, migrations."""
+"""The adapter for PostgreSQL: the store and its statements, notifications, migrations."""

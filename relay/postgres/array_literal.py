@@ -1,4 +1,4 @@
-"""Values as PostgreSQL writes them, where the driver's own way is expensive."""
+"""Values in PostgreSQL's text format, for cases in which the driver's adaptation is expensive."""
 
 from __future__ import annotations
 

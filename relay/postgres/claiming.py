@@ -1,4 +1,4 @@
-"""The claim statement: of many messages at once, and one by one where a trigger of the application's refuses one of them."""
+"""The claim statement: for many messages at once, and one by one if an application's trigger refuses one of them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ClaimAnswer(NamedTuple):
     claims: list[Claim]
     snapshot: str
     found: int
-    """Messages that were due and not refused, also those that a limit on bytes left out."""
+    """Messages that were due and not refused, including those that the limit on bytes left out."""
     clock: float
-    """The database's, seconds since the epoch."""
+    """The database's time, seconds since the epoch."""
     refused: list[Position]
     bounds: list[Position | None]
 
@@ -58,12 +58,12 @@ class Claiming:
         try:
             rows = await self._session.fetch(self._statements.claim(due), values, by_position=True)
         except StoreError as error:
-            # A letter that UTF-8 lacks may be only in the words of a trigger: its SQLSTATE is one that a row may cause.
+            # A character that UTF-8 lacks may be only in a trigger's message; the SQLSTATE then is one that a row may cause.
             if not error.refused or (error.unprintable and not error.row_is_guilty):
                 raise
             rows = []
         answer = self._read(rows) if rows else None
-        # Of what is due at least one message is claimed, unless a trigger skips it.
+        # At least one due message is claimed, unless a trigger skips it.
         if answer is None or (answer.found and not answer.claims):
             answer = self._read(await self._session.fetch(self._statements.claim_one_by_one(due), values, by_position=True))
         return answer

@@ -1,4 +1,4 @@
-"""Payloads and options that did not travel with their claim: reads them, keeps their locks, releases what is not handed on."""
+"""Payloads and options that did not come with their claim: reads them, renews the locks, releases messages that are not handed on."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from relay.queries.statements import Statements
 
 
 class Locks(Protocol):
-    """What may be done with claimed messages."""
+    """Renews and releases the locks of claimed messages."""
 
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
-        """Move the locks of these positions ahead; return how many are still ours. May raise StoreError."""
+        """Extend the locks of these positions; return how many this relay still holds. May raise StoreError."""
 
     async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Put rows back into the queue; return those that were not written. May raise StoreError."""
 
     def leave_locked(self) -> None:
-        """Something keeps its lock and is not in flight any more."""
+        """Note that a message keeps its lock although it is no longer in flight."""
 
 
 class DeferredPayloads:
     """Completes claims.
 
     Args:
-        session: where payloads are read, piece by piece; others' statements come between.
+        session: reads payloads piece by piece; other statements run in between.
         statements: the relay's SQL.
         locks: renews and releases.
-        policy: says how large a payload may be, and how long a lock holds.
-        put_back: called when messages may have gone back, due at once.
-        emit: takes lost locks.
-        leaving: the relay stops: what is not there yet goes back.
+        policy: says how large a payload may be, and how long a lock lasts.
+        put_back: called if messages may have been released that are due at once.
+        emit: sink of events about lost locks.
+        leaving: whether the relay stops: then messages without their payload are released.
 
     """
 
@@ -64,11 +64,11 @@ class DeferredPayloads:
         self.pace = Pace()
 
     async def complete(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int) -> Completed:
-        """Fetch the payloads that were left behind; see `relay.postgres.payload_fetcher`. Moves the batch's deadline.
+        """Fetch the missing payloads; see `relay.postgres.payload_fetcher`. Moves the batch's deadline.
 
         Args:
-            claims: as the claim statement returned them.
-            left: which of them have no payload yet, or no options.
+            claims: the claims that the statement returned.
+            left: the claims without payload or options.
             batch: their token and deadline.
             half: seconds of half the time until that deadline.
             room: bytes of memory that all of them may take together.
@@ -94,9 +94,9 @@ class DeferredPayloads:
         )
 
     async def _put_back(self, done: Completed, batch: Batch) -> None:
-        """Release what is not handed on, due at once; what cannot be read keeps its lock, and counts.
+        """Release messages that are not handed on, due at once. A message that cannot be read keeps its lock, so its attempt counts.
 
-        A message that PostgreSQL itself cannot print is archived for that reason as soon as it is not locked.
+        A message that PostgreSQL itself cannot print is archived for that reason once its lock has expired.
         """
         rows = [SettleRow(claim, GiveBack("", ""), None, None) for claim in done.back]
         if done.failed and done.failure and done.failure.unprintable:
@@ -107,7 +107,7 @@ class DeferredPayloads:
         except StoreError:
             left = [RowLeft(row.claim.id, busy=True) for row in rows]
         if any(one.busy for one in left):
-            # Free when their locks expire.
+            # These become free when their locks expire.
             self._locks.leave_locked()
         lost += [one.id for one in left if not one.busy]
         if rows:

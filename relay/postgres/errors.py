@@ -7,31 +7,31 @@ import re
 import psycopg
 
 LONGEST = 1000
-"""Characters that are kept of what the server says: a trigger of the application's may quote a whole payload."""
+"""Characters of the server's message that are kept: an application's trigger may quote a whole payload."""
 _READ = 4 * LONGEST
-"""Characters that are read of it, so that no password is cut off before its end is found."""
+"""Characters of the message that are read, so that a password is not cut before its end is found."""
 READ_ONLY = "PostgreSQL is read-only: point RELAY_DATABASE_URL to the primary (target_session_attrs=read-write)"
 FROZEN = (
     "PostgreSQL is a primary that default_transaction_read_only keeps from writing: turn it off with ALTER ROLE, ALTER DATABASE or "
     "ALTER SYSTEM, unless it was frozen on purpose"
 )
-"""What to do on a standby, or where that is not known, and what on a primary."""
+"""What to do on a standby, or if the kind of server is unknown; and what to do on a primary."""
 UNWRITABLE = "The database's encoding lacks a letter of what is written there, such as one of RELAY_NAME: write it in other letters"
 UNREADABLE = (
     "A row holds a letter that UTF-8 lacks: relays archive such a message when they meet it, and the schema's owner archives all by "
     "`SELECT queue_message_mend_letters()`"
 )
-"""What to do about a letter that cannot be written, and about one that cannot be read."""
+"""What to do about a character that cannot be written, and about one that cannot be read."""
 _NO_PATH = (
     "A trigger of yours names something without its schema: write the schema, or run ALTER FUNCTION … SET search_path for its function"
 )
 _BROKEN = "A trigger of yours fails: correct its function, or GRANT to the login what it needs"
 _UNKNOWN_NAMES = ("42P01", "42883", "42704")
-"""SQLSTATEs of a table, a function or an object that is not there."""
+"""SQLSTATEs for a missing table, function or object."""
 RIGHTS_AND_NAMES = ("28", "42")
 """Classes of SQLSTATE that say that a session lacks its rights or its schema, unless a trigger of the application's raised them."""
 _LINE = 500
-"""Characters that are read of each line of a context, which may quote a whole payload."""
+"""Characters read from each line of a context, because a line may quote a whole payload."""
 _CONNECTING = (
     (
         r"cannot allocate memory|out of memory",
@@ -72,20 +72,20 @@ _CONNECTING = (
     ),
     (r"certificate|SSL", "TLS with PostgreSQL failed: correct sslmode and sslrootcert in RELAY_DATABASE_URL"),
 )
-"""What a refused connection says, in English. libpq passes on no SQLSTATE for it, so the words are all there is."""
+"""Messages of refused connections, in English. libpq passes on no SQLSTATE for them, so only the words can be matched."""
 
 
 def reason(error: psycopg.Error) -> str:
-    """The server's primary message, else the driver's first line, which may repeat a connection string; never DETAIL, which quotes rows."""
+    """The server's primary message, or else the driver's first line, which may repeat a connection string. Never DETAIL: it quotes rows."""
     words = error.diag.message_primary or str(error)[:_READ].strip().partition("\n")[0] or type(error).__name__
     text = veiled(" ".join(words[:_READ].split()).rstrip("."), error.sqlstate)
     return re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", text)[:LONGEST]
 
 
 def veiled(message: str, sqlstate: str | None) -> str:
-    """A message, but of a data exception (SQLSTATE class 22) only its name.
+    """A message; for a data exception (SQLSTATE class 22), only the exception's name.
 
-    The server quotes a value there, perhaps out of a payload that a constraint casts, in the quotation marks of its own language.
+    There the server quotes a value, perhaps from a payload that a constraint casts, and the quotation marks depend on its language.
     """
     if not (sqlstate or "").startswith("22"):
         return message
@@ -93,7 +93,7 @@ def veiled(message: str, sqlstate: str | None) -> str:
 
 
 def untranslatable(error: psycopg.Error) -> str | None:
-    """What to do about a letter that one of two encodings lacks; the server names the one that has it first, in whatever language."""
+    """What to do about a character that one encoding lacks; in any language, the server first names the encoding that has it."""
     if not isinstance(error, psycopg.errors.UntranslatableCharacter):
         return None
     written = re.search(r"\bUTF8\b.*\b[A-Z][A-Z0-9_]{3,}\b", error.diag.message_primary or "")
@@ -101,20 +101,20 @@ def untranslatable(error: psycopg.Error) -> str | None:
 
 
 def broken_trigger(error: psycopg.Error) -> str | None:
-    """What to do about a trigger of the application's that does not work; the context names its function, in any language."""
+    """What to do about a broken application trigger; the error's context names its function, in any language."""
     state = error.sqlstate or ""
     return broken(state) if state.startswith(RIGHTS_AND_NAMES) and _is_in_a_trigger(error.diag.context or "") else None
 
 
 def broken(sqlstate: str) -> str | None:
-    """The same, where a trigger is known to have raised it; None for a SQLSTATE that needs no advice."""
+    """The same for an error that is known to come from a trigger; None for a SQLSTATE that needs no advice."""
     if not sqlstate.startswith(RIGHTS_AND_NAMES):
         return None
     return _NO_PATH if sqlstate in _UNKNOWN_NAMES else _BROKEN
 
 
 def _is_in_a_trigger(context: str) -> bool:
-    """Whether it names a function that is not ours: of triggers' form, or in a language that ours are not written in."""
+    """Whether a context names a function that is not the relay's: a trigger function, or one in a language that the relay does not use."""
     for line in context.splitlines():
         called = re.search(r"PL/pgSQL.*?((?a:[\w$]+))\"?\(\)", line[:_LINE])
         if (called and not called[1].startswith("queue_message")) or re.search(r"PL/(?!pgSQL)\w", line[:_LINE]):
@@ -123,7 +123,7 @@ def _is_in_a_trigger(context: str) -> bool:
 
 
 def _condition(sqlstate: str) -> str:
-    """What SQL calls it, in words; of one that somebody made up, what its class is called."""
+    """SQL's name of the condition, in words; for an SQLSTATE of an application's own, the name of its class."""
     try:
         name = psycopg.errors.lookup(sqlstate).__name__
     except KeyError:
@@ -132,15 +132,15 @@ def _condition(sqlstate: str) -> str:
 
 
 def read_only(info: psycopg.ConnectionInfo) -> str:
-    """Why nothing can be written there; PostgreSQL itself says the same of a standby and of a primary that is kept from it.
+    """Why nothing can be written there; PostgreSQL's own message is the same for a standby and for a read-only primary.
 
-    Pools do not say which of them it is.
+    Poolers do not say which of the two the server is.
     """
     return FROZEN if info.parameter_status("in_hot_standby") == "off" else READ_ONLY
 
 
 def no_connection(error: psycopg.Error) -> str:
-    """One sentence on a connection that could not be made or is gone, with what to do."""
+    """One sentence about a connection that failed or is lost, with what to do."""
     words = reason(error)
     advice = next((text for pattern, text in _CONNECTING if re.search(pattern, words)), None)
     return f"{advice or 'PostgreSQL does not answer: check that it runs and RELAY_DATABASE_URL'} ({words})."

@@ -16,7 +16,7 @@ ANSWER = 30.0
 """Seconds that a statement may take: a batch is small, and a server that hangs must be noticed."""
 
 PATIENCE, BRIEF = "1s", "100ms"
-"""How long a write of several deliveries waits for a lock of another session, and a write of one, which is tried again alongside others."""
+"""How long a write of several deliveries waits for another session's lock; and how long a write of one, retried next to other writes."""
 
 
 class Inbox:
@@ -31,7 +31,7 @@ class Inbox:
         self.max_body_bytes = Policy().max_body_bytes
 
     async def check(self, needs: int) -> None:
-        """See that there is an inbox, and learn its policy.
+        """Check that there is an inbox, and read its policy.
 
         Raises:
             StoreError: run `relay migrate`, or name another schema.
@@ -51,7 +51,7 @@ class Inbox:
             raise other_way("inbox")
 
     async def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Make messages of those that their queue has not brought before; return how many."""
+        """Insert a message for each delivery that its queue has not brought before; return how many were inserted."""
         values = {
             "queues": [each.queue for each in deliveries],
             "message_ids": [each.message_id for each in deliveries],
@@ -63,13 +63,13 @@ class Inbox:
             "patience": PATIENCE if len(deliveries) > 1 else BRIEF,
         }
         self._check_direction()
-        # Of several queues each is known by a name of its own: they are halved until there is one.
+        # Names of several queues must stay exact, so only a single name may be escaped: a failed write is halved until one queue is left.
         one = len({each.queue for each in deliveries}) == 1
         [(new, _)] = await self._session.fetch(self._statements["receive"], values, escaped=("queues",) if one else ())
         return int(new)
 
     async def reject(self, delivery: Delivery, problem: Problem) -> bool:
-        """Archive one as rejected; False if its queue had brought it before."""
+        """Archive a delivery as rejected; False if its queue had brought it before."""
         names = {
             "queue": delivery.queue, "message_id": delivery.message_id, "exchange": delivery.exchange,
             "routing_key": delivery.routing_key, "code": problem.code, "sentence": problem.sentence, "handled_by": self._name,
@@ -80,16 +80,16 @@ class Inbox:
         return bool(new)
 
     async def takes_others(self) -> bool:
-        """See `relay.inbox.ports.InboxStore`; on a new connection where the last statement went unanswered."""
+        """See `relay.inbox.ports.InboxStore`; uses a new connection if the last statement was not answered."""
         try:
             await self._session.fetch(self._statements["try_message"], {})
         except StoreError as error:
-            # A trigger of the application's that refuses this one has answered.
+            # If an application's trigger refuses this message, the database has answered.
             return error.row_is_guilty or error.refused
         return True
 
     async def waiting(self, most: int) -> int:
-        """Messages in the inbox, counted up to one above `most`; what the policy says by now is learned with it."""
+        """Messages in the inbox, counted up to one above `most`; also reads the current policy."""
         await self._read_policy()
         [(count,)] = await self._looks.fetch(self._statements["count_inbox"], {"most": most + 1})
         return int(count)

@@ -1,4 +1,4 @@
-"""Rows shown whatever they hold: letters that UTF-8 lacks as their bytes, times that Python lacks as PostgreSQL writes them."""
+"""Reads rows whatever they hold: characters that UTF-8 lacks become their bytes; times that Python lacks stay PostgreSQL's text."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from psycopg.rows import DictRow
 from psycopg.types.datetime import TimestamptzLoader
 
 UNREADABLE_LETTERS = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire)
-"""What PostgreSQL says, in place of all rows, where it cannot convert a letter of one."""
+"""What PostgreSQL raises, instead of returning any row, if it cannot convert a character of one."""
 
 
 def _as_bytes(error: UnicodeError) -> tuple[str, int]:
-    """The letter's bytes in hexadecimal, as the archive writes them: <81>."""
+    """The character's bytes in hexadecimal, as the archive writes them: <81>."""
     assert isinstance(error, UnicodeDecodeError)
     return f"<{error.object[error.start : error.end].hex()}>", error.end
 
@@ -53,10 +53,10 @@ class _LegibleText(Loader):
 def legible_rows(
     connection: psycopg.Connection[DictRow], error: psycopg.Error, statement: bytes, values: Mapping[str, object]
 ) -> list[DictRow]:
-    """Run a statement again that failed at a letter, without a conversion by the server.
+    """Run a statement again, without a conversion by the server, after it failed at a character.
 
     Raises:
-        psycopg.Error: `error` if that does not help either: within a transaction, which is over, or for a value that is written.
+        psycopg.Error: `error`, if that does not help: in a transaction, which has failed, or if the character is in a written value.
     """
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise error

@@ -20,10 +20,10 @@ FORGOTTEN = 3600.0
 """Seconds after which a silent relay leaves the list; its locks were swept long before."""
 
 FAILING = 100
-"""Schedules, or keys, whose failures are reported one by one."""
+"""Most schedules, or keys, whose failures are reported one by one."""
 
 WALKED = 10_000
-"""Messages that one transaction looks at for those of another cluster; if all of them are, it takes about half a second."""
+"""Messages that one transaction searches for those of another cluster; if all are, it takes about half a second."""
 
 
 async def _ignore(_: list[tuple[Any, ...]]) -> None:
@@ -31,7 +31,7 @@ async def _ignore(_: list[tuple[Any, ...]]) -> None:
 
 
 class PostgresMaintenance:
-    """What `relay.maintenance` asks of the database."""
+    """The database statements that `relay.maintenance` needs."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class PostgresMaintenance:
         self._adopt = adopt
 
     async def check_schema(self) -> None:
-        """See that the schema is not older than this relay; a newer one only adds to what an older relay uses.
+        """Check that the schema is not older than this relay; a newer schema only adds to what an older relay uses.
 
         Raises:
             StoreError: run `relay migrate`.
@@ -64,22 +64,22 @@ class PostgresMaintenance:
         return Renumbered(*row)
 
     async def renew(self, batch: Batch, positions: list[tuple[int, int]]) -> int:
-        """Move locks ahead; return how many are still ours."""
+        """Extend locks; return how many this relay still holds."""
         return await self._store.renew(batch, positions)
 
     async def heartbeat(self, state: Mapping[str, object], places: Places = NOWHERE) -> None:
-        """Report that this relay lives, and where it is; one whose row was forgotten enters again."""
+        """Report that this relay lives, and its places; if its row was removed, register again."""
         if not await self._store.heartbeat(json.dumps(state), places):
             await self._store.register()
 
     async def sweep_minute(self) -> tuple[int, int]:
-        """Run the sweep that pg_cron runs too; take relays off the list that fell silent long ago."""
+        """Run the sweep that pg_cron also runs; remove relays that have been silent for long from the list."""
         await self._store.run("forget_relays", forgotten=FORGOTTEN, now=None)
         [row] = await self._store.run("sweep_minute", now=None)
         return row[0], row[1]
 
     async def ensure_partitions(self) -> int:
-        """Make the days of the archive ahead; return how many. Whatever keeps retention from its work does not keep this from its own."""
+        """Create the archive's partitions for the next days; return how many. It does not depend on retention."""
         [(created,)] = await self._store.run("ensure_partitions")
         return int(created)
 
@@ -100,11 +100,11 @@ class PostgresMaintenance:
         return cast("Mapping[str, float | None]", {**status, "clock_skew_seconds": skew})
 
     async def refresh_policy(self) -> Controls:
-        """Read the database's policy and hand it on; return what operators hold, limit or have scheduled.
+        """Read the database's policy and hand it on; return what operators have paused, limited or scheduled.
 
         Raises:
-            WrongDirectionError: the schema holds what is not this process's to move.
-            StoreError: the policy could not be read, or is not known to this relay.
+            WrongDirectionError: the schema has the other direction, so this process must not move its messages.
+            StoreError: the policy could not be read, or this relay does not know it.
         """
         rows = await self._store.run("read_policy")
         settings = {name: value for kind, name, value in rows if kind == "setting"}
@@ -124,7 +124,7 @@ class PostgresMaintenance:
         )
 
     async def run_schedules(self) -> tuple[int, float | None]:
-        """Insert the messages that schedules owe; return how many, and the seconds until the next tick, None for none."""
+        """Insert the messages of due ticks; return how many, and the seconds until the next tick, None if there is none."""
         [(inserted, tick_in)] = await self._store.run("run_schedules")
         return inserted, tick_in
 
@@ -147,7 +147,7 @@ class PostgresMaintenance:
         return dict(await self._store.run("list_failing_keys", most=FAILING))
 
     async def refresh_contracts(self) -> None:
-        """Read the message contracts if the last policy had others than were read last; a relay begins without any.
+        """Read the message contracts if, by the last policy, they have changed; a relay begins without contracts.
 
         Raises:
             StoreError: they could not be read.
@@ -158,8 +158,9 @@ class PostgresMaintenance:
 
 
 def ahead(asked: float, clock: float, answered: float) -> float:
-    """Seconds by which a clock that read `asked` and `answered` is at least ahead of one that read `clock` in between; negative if behind.
+    """Seconds by which this machine's clock is at least ahead of the database's; negative if it is behind.
 
-    0 if both may be right: how long the answer took, a busy machine or a slow network, is no wrong clock.
+    This clock read `asked` before and `answered` after the database's clock read `clock`. 0 if both may be right: a slow answer
+    does not mean that a clock is wrong.
     """
     return max(asked - clock, 0.0) + min(answered - clock, 0.0)

@@ -18,8 +18,8 @@ from relay.queries.statements import Statements
 HINTS = "queue_message_notify"
 PROOFS = "queue_message_proof"
 FLOOD = 20_000
-"""Notifications in a second that are too many. Each login may send them. libpq keeps all that come before a statement's answer:
-2 million took the relay's loop three seconds and 100 MB."""
+"""Notifications in a second that are too many. Any login may send them. libpq keeps all notifications that come before a statement's
+answer: 2 million took the relay's loop three seconds and 100 MB."""
 
 
 class ListenVerificationError(Exception):
@@ -27,14 +27,14 @@ class ListenVerificationError(Exception):
 
 
 class FloodError(Exception):
-    """More notifications come than are worth hearing."""
+    """Too many notifications come."""
 
 
 class NotificationListener:
     """One LISTEN connection from `open` to `aclose`; used by one task.
 
     Args:
-        conninfo: where to connect; behind a pool the session must be ours alone for LISTEN to work.
+        conninfo: where to connect; behind a pool the session must be the relay's alone for LISTEN to work.
         application_name: how an operator recognises the connection.
         statements: the relay's SQL.
         on_hint: called at once when a hint is heard.
@@ -69,7 +69,7 @@ class NotificationListener:
             await self.prove()
         else:
             await self._prove_from_outside()
-        # Not before: what a pool shares others would get too.
+        # Not before: on a session that a pool shares, others would get these settings too.
         with answered(connection, HEARING):
             await connection.execute(OWN)
 
@@ -83,7 +83,7 @@ class NotificationListener:
         """Run a statement; return the first column of its first row, if any.
 
         Raises:
-            FloodError: the answer would stand behind too many notifications.
+            FloodError: too many notifications come before the answer.
         """
         assert self._connection is not None
         self._read(self._connection)
@@ -96,7 +96,7 @@ class NotificationListener:
         """Send a proof through this session and hear it: the connection lives.
 
         Raises:
-            ListenVerificationError: it did not come.
+            ListenVerificationError: the proof did not come.
             psycopg.Error, TimeoutError: the connection is lost.
         """
         self._proved.clear()
@@ -138,7 +138,7 @@ class NotificationListener:
         return connection
 
     async def _prove_from_outside(self) -> None:
-        """Have another session notify while this one is idle: what a pool that shares sessions does not pass on."""
+        """Have another session notify while this one is idle: a pool that shares sessions does not pass this on."""
         self._proved.clear()
         other = await self._connect()
         try:

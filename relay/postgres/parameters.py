@@ -1,4 +1,4 @@
-"""How values become parameters of the relay's statements, and what those return is read; no I/O."""
+"""Turns values into parameters of the relay's statements, and reads the results of these statements; no I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.ports import SUSPECT, At, ById, Page, RowLeft, ScanFinding, SettleRow
 from relay.postgres.array_literal import literal
 
 PATIENT = 4
-"""Attempts that must be allowed for messages to go in groups after their first lost lock: no bystander may run out of them."""
+"""`max_attempts` from which messages go in groups after their first lost lock: a message that is not the cause must not run out."""
 
 
 def at(name: str, position: Position) -> dict[str, object]:
@@ -21,7 +21,7 @@ def at(name: str, position: Position) -> dict[str, object]:
 
 
 def trusted(attempts: int, policy: Policy) -> bool:
-    """Whether a message that has lost a lock may go together with others."""
+    """Whether a message that has lost a lock may be sent together with others."""
     return attempts <= int(policy.retry.max_attempts >= PATIENT)
 
 
@@ -34,7 +34,7 @@ def ranges_of(ranges: Sequence[Range]) -> dict[str, object]:
 
 
 def wanted_of(wanted: Wanted) -> tuple[str, dict[str, object]]:
-    """The statement of a claim, and the parameters that say what it looks at."""
+    """The statement of a claim, and the parameters that select its messages."""
     match wanted:
         case At(positions, source, lanes):
             return "at", {**at_all(positions), "lanes": list(lanes), "epochs": list(lanes.values()), "suspects": source == SUSPECT}
@@ -49,12 +49,12 @@ def wanted_of(wanted: Wanted) -> tuple[str, dict[str, object]]:
 
 
 def bounds_of(header: Sequence[Any]) -> list[Position | None]:
-    """The bounds in the header of a claim of fresh messages; none of any other claim."""
+    """The bounds in the header of a claim of fresh messages; any other claim has none."""
     return [None if xid is None else Position(xid, seq) for xid, seq in header[0] or ()] if header else []
 
 
 def heads_of(main: Position, heads: Mapping[str, Position]) -> dict[str, object]:
-    """Parameters of how far the main stream has come, and each exchange that has a stream of its own."""
+    """Parameters for the heads of the main stream and of each exchange with its own stream."""
     positions = at_all(list(heads.values()))
     return {**at("main", main), "apart": list(heads), "head_xids": positions["xids"], "head_seqs": positions["seqs"]}
 
@@ -73,7 +73,7 @@ def page_of(rows: Sequence[tuple[Any, ...]], policy: Policy) -> Page:
 
 
 def probe(keys: Sequence[str], bounds: Sequence[KeyBound], running: Sequence[int], paused: Sequence[str]) -> dict[str, object]:
-    """Parameters of a look for the heads of keys."""
+    """Parameters of a search for the heads of keys."""
     late = [(place, xid) for place, bound in enumerate(bounds, 1) for xid in bound.late]
     positions = at_all([bound.start for bound in bounds])
     return {
@@ -93,7 +93,7 @@ def positions_of(rows: Sequence[SettleRow]) -> dict[str, object]:
 
 
 def results_of(rows: Sequence[SettleRow]) -> dict[str, object]:
-    """Result, code and detail of each row; nothing at all where every row is a plain success."""
+    """Result, code and detail of each row; empty if every row is a plain success."""
     if [row.outcome for row in rows].count(SUCCESS) == len(rows):
         return {"results": None, "codes": None, "details": None}
     outcomes = [row.outcome for row in rows if isinstance(row.outcome, Archive)]
@@ -105,9 +105,9 @@ def results_of(rows: Sequence[SettleRow]) -> dict[str, object]:
 
 
 def settle_of(batch: Batch, rows: Sequence[SettleRow], *, name: str, policy: Policy) -> dict[str, object]:
-    """Parameters of a settle: what becomes of each row, under which lock token, and what the policy keeps of it.
+    """Parameters of a settle: the outcome of each row, the lock token, and what the policy archives.
 
-    It waits for rows that other sessions hold, as long as its own session waits for any lock.
+    The settle waits for rows that other sessions have locked as long as its session waits for any lock.
     """
     return {
         **positions_of(rows), **results_of(rows), "token": batch.token, "handled_by": name, "claimed_at": batch.claimed_at,
@@ -128,7 +128,7 @@ def returns_of(rows: Sequence[SettleRow]) -> dict[str, list[Any]]:
 
 
 def _storable(detail: str) -> str | None:
-    """A text that PostgreSQL takes and that keeps the row narrow."""
+    """The text, made storable for PostgreSQL and short enough to keep the row small."""
     return detail.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()[:1000] or None
 
 

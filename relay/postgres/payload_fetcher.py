@@ -1,6 +1,6 @@
-"""Payloads and options too large to travel with their claim: fetched once the lock is committed, so that one too large for memory counts.
+"""Payloads and options too large to come with their claim: fetched once the lock is committed, so that a failure counts as an attempt.
 
-They come piece by piece, and between two of them other statements that wait for the connection have their turn.
+They come piece by piece; between two pieces, other statements that wait for the connection have their turn.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from relay.errors import StoreError
 from relay.message import Claim, TruncatedPayload, memory_of
 
 LARGE = 4 << 20
-"""Bytes that a message may take, at the most, for its payload to travel with the claim. An answer that the relay does not survive undoes
-the claim: the lock does not stand, the attempt does not count, and the same claim comes again for ever."""
+"""Most bytes of a message whose payload comes with the claim. If the relay does not survive the answer, the claim is rolled back:
+there is no lock, the attempt does not count, and the same claim would come again for ever."""
 NO_MEMORY = "The relay has no memory for a payload: give it more, or lower RELAY_WINDOW_BYTES and, by `relay config set`, max_body_bytes."
 FIRST, LEAST, GROWTH = 1 << 18, 1 << 16, 4
-"""Bytes of the first piece and of the smallest, and how many times as long as one before the next may be."""
+"""Bytes of the first piece and of the smallest; the factor by which a piece may be longer than the previous one."""
 GOAL, SHARE = 1.0, 0.1
-"""Seconds that a piece may be on its way, and which share of the lock time: renewals and heartbeats wait for it."""
+"""Seconds that a piece should take, and the share of the lock time that it may take: renewals and heartbeats wait for it."""
 MOST_EXPANSION = 1 << 12
-"""Bytes of text for each that is stored, at the most: an INSERT allows 32, and compression saves up to a hundred times as much."""
+"""Most bytes of text for each stored byte: an INSERT allows 32, and compression saves up to a hundred times as much."""
 USUAL = 32 << 20
-"""Bytes that a claim is taken to bring, at the most, when nothing but the window bounded it and it did not arrive in time."""
+"""Most bytes assumed for a claim that only the window limited and that did not arrive in time."""
 
 
 class Piece(NamedTuple):
@@ -32,11 +32,11 @@ class Piece(NamedTuple):
 
     octets: bytes
     length: int
-    """Bytes of all of the payload."""
+    """Bytes of the whole payload."""
     served: float
     """Seconds that the server needed."""
     options: int | None
-    """Bytes of the message's options, which follow the payload: as much of them as shows that they are too long. None: it has none."""
+    """Bytes of the options, which follow the payload, cut as soon as they are known to be too long. None: the message has no options."""
 
 
 Read = Callable[[Claim, int, int], Awaitable[Piece | None]]
@@ -44,50 +44,50 @@ Renew = Callable[[Sequence[Claim]], Awaitable[bool]]
 
 
 class Pace:
-    """How much is asked for at once, by how long it took before."""
+    """How much is asked for at once, by the time that earlier answers took."""
 
     def __init__(self) -> None:
         self.piece = FIRST
         """Bytes of the next piece of a payload."""
         self._most: int | None = None
-        """Bytes of a claim since one did not arrive in time."""
+        """Most bytes of a claim after one did not arrive in time; None without a limit."""
         self._widest = 0
-        """The most bytes that a claim was ever wanted to bring: with nothing in flight that is all of the window."""
+        """The most bytes ever wanted of a claim: with nothing in flight that is the whole window."""
         self._expansion = 1
-        """How many bytes of memory a claim is expected to take for each that the database has stored."""
+        """Bytes of memory that a claim is expected to take for each byte stored in the database."""
 
     def came(self, size: int, seconds: float, *, served: float, goal: float) -> None:
-        """Learn from a piece: the server needs `served` seconds for each, however long it is, since it may print all of the content."""
+        """Learn from a piece. The server needs `served` seconds for each, however short, because it may print the whole content."""
         rate = size / max(seconds - served, 0.001)
         self.piece = min(max(int(rate * max(goal, served)), LEAST), self.piece * GROWTH)
 
     def of_claim(self, wanted: int) -> int:
-        """Bytes that a claim may bring where so many are wanted."""
+        """Bytes that a claim may bring if `wanted` bytes are wanted."""
         self._widest = max(self._widest, wanted)
         return max(self._bounded(wanted) // self._expansion, 1)
 
     @property
     def large(self) -> int:
-        """Bytes that a message may take for its payload to travel with the claim."""
+        """Most bytes of a message whose payload comes with the claim."""
         return self._bounded(LARGE)
 
     def overfull(self) -> None:
-        """Learn from a claim that took more memory than there was, so that the database printed some in vain."""
+        """Learn from a claim that took more memory than there was, so that the database printed some payloads in vain."""
         self._expansion = min(self._expansion * GROWTH, MOST_EXPANSION)
 
     def unanswered(self) -> None:
-        """Learn from a claim that got no answer at all: whatever kept it, one more like it keeps everybody as long."""
+        """Learn from a claim that got no answer at all: another one like it would delay everything as long again."""
         self._most = LEAST
 
     def claimed(self, arrived: float, whole: float, *, half: float, cut: bool, room: int, size: int) -> None:
         """Learn from a claim that brought something.
 
         Args:
-            arrived: seconds that its statement took, without those for a connection, which say nothing of what a claim may bring.
-            whole: seconds until the payloads that it left behind were there too.
-            half: seconds that leave too little of the lock.
-            cut: more was due than it might bring; the others show nothing, as they brought less than that.
-            room: bytes of the window that were free. Where they were less than a claim may bring, it was cut for them, and shows nothing.
+            arrived: seconds that its statement took, without the time for a connection.
+            whole: seconds until its missing payloads had come too.
+            half: half of the lock time in seconds; an answer that takes longer leaves too little of the lock.
+            cut: whether more was due than it might bring; only then does it show that more could be asked for.
+            room: free bytes of the window. If they were fewer than a claim may bring, they cut the claim, which then shows nothing.
             size: bytes of memory that it took.
 
         """
@@ -99,9 +99,9 @@ class Pace:
             self._most = self._most * 2 if self._most < USUAL else None
 
     def too_slow(self) -> None:
-        """Learn from one that did not arrive in time: as much would not the next time.
+        """Learn from a claim that did not arrive in time: the next one must be smaller.
 
-        It is measured by what bounded the claims before it. The room that the window just had may have been next to nothing.
+        Its size is taken from the limits of earlier claims, because the window's free room may just have been almost nothing.
         """
         self._most = max(min(self._most or USUAL, USUAL, self._widest) // GROWTH, LEAST)
 
@@ -110,32 +110,32 @@ class Pace:
 
 
 class Completed(NamedTuple):
-    """What became of the claims of one statement."""
+    """The claims of one statement, sorted by what happened to their payloads."""
 
     whole: list[Claim]
     lost: list[Claim]
-    """Their lock is not ours any more."""
+    """This relay has lost their locks."""
     back: list[Claim]
-    """They are to go again: there was no time for them, no room, or no way."""
+    """They must be released: there was no time or no room for them, or they could not be read now."""
     failed: Claim | None
-    """The one that cannot be had, still locked."""
+    """The message whose payload cannot be read, still locked."""
     failure: StoreError | None
     """Why."""
 
 
 class Fetcher:
-    """Puts in the payloads that were left behind by one claim.
+    """Adds the payloads that did not come with one claim.
 
     Args:
-        read: a piece of one: from which byte, how many. None where the lock is not ours any more.
-        renew: moves the locks of claims ahead; False if some of them are not ours any more.
-        pace: how long pieces are.
-        most: bytes that a payload may have.
-        room: bytes of memory that all of them may take together. What the database says of their sizes is no bound: as text they may be
-            longer.
-        half: seconds after which a lock is to be renewed.
+        read: reads a piece of a payload, by first byte and length; None if this relay has lost the lock.
+        renew: extends the locks of claims; False if some of them are lost.
+        pace: says how long pieces are.
+        most: the most bytes of a payload.
+        room: the most bytes of memory of all claims together. The sizes that the database stores are no bound: as text, payloads
+            may be longer.
+        half: seconds after which a lock must be renewed.
         since: monotonic seconds of the claim.
-        leaving: the relay stops, and sends nothing any more.
+        leaving: whether the relay stops and sends nothing any more.
 
     """
 

@@ -1,4 +1,4 @@
-"""Messages that a trigger of the application's refuses: read from a statement's list, and reported once a minute."""
+"""Messages that an application's trigger refuses: read from a statement's list, and reported once a minute."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.postgres.errors import broken, veiled
 TOLD_AGAIN = 60.0
 """Seconds after which a message that is still refused is reported again; it is tried every few seconds."""
 MAX_TOLD = 1000
-"""Messages that are reported in that time; a trigger may refuse any number."""
+"""Most messages that are reported in that time; a trigger may refuse any number."""
 SKIPPED = "A trigger of queue_message skips the UPDATE without an error."
 
 
@@ -27,12 +27,12 @@ class Refusal(NamedTuple):
     id: str
     exchange: str
     state: str
-    """The SQLSTATE; empty where a trigger skipped the row."""
+    """The SQLSTATE; empty if a trigger skipped the row."""
     words: str | None
 
     @property
     def sentence(self) -> str:
-        """Why, without the values of rows."""
+        """The reason, without the values of rows."""
         if not self.state:
             return SKIPPED
         words, advice = veiled(self.words or "", self.state), broken(self.state)

@@ -1,4 +1,4 @@
-"""Whether a schema is what a process came for: not older than it, and of its direction; no I/O."""
+"""Whether a schema fits a process: not older than the process, and of its direction; no I/O."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _OTHER_WAY = {
     "inbox": "The schema holds an outbox, whose messages are a relay's to publish: name the inbox's schema (RELAY_SCHEMA), or make this "
     "one an inbox (relay config set direction inbox).",
 }
-"""What to say to whom a schema of the other direction was given."""
+"""The error message for a schema of the other direction."""
 
 
 def check_version(version: int, needs: int) -> None:
-    """A newer schema only adds to what an older process uses.
+    """Refuse a schema that is too old; a newer schema only adds to what an older process uses.
 
     Raises:
         StoreError: run `relay migrate`.
@@ -30,5 +30,5 @@ def is_of(direction: str, settings: Mapping[str, str]) -> bool:
 
 
 def other_way(direction: str) -> WrongDirectionError:
-    """What to tell who came for a schema of this direction and was given one of the other."""
+    """The error for a process of this direction on a schema of the other."""
     return WrongDirectionError(_OTHER_WAY[direction])

@@ -56,9 +56,9 @@ class Session:
     Args:
         conninfo: where to connect.
         application_name: how an operator recognises the connection.
-        prepare: statements may be prepared, and settings hold for the session.
-        settings: what is set in addition to what every session has.
-        answer: seconds that a statement may go without an answer until it counts as lost, and the connection with it; `CHORE` by default.
+        prepare: statements may be prepared, and settings stay in force for the session.
+        settings: settings in addition to those of every session.
+        answer: seconds without an answer after which a statement and its connection count as lost; `CHORE` by default.
 
     """
 
@@ -83,10 +83,10 @@ class Session:
         """The connection on which the caller's positions were found."""
         self._first = True
         self.took = 0.0
-        """Seconds of the last statement, from its turn on."""
+        """Seconds that the last statement took, without the wait for its turn."""
 
     async def open(self) -> None:
-        """Connect where no connection is; errors as `fetch`."""
+        """Connect if there is no connection; errors as `fetch`."""
         if self._connection is None or self._connection.closed:
             await self.fetch(b"SELECT 1", {})
 
@@ -98,12 +98,12 @@ class Session:
         Args:
             statement: with psycopg's placeholders.
             values: by name.
-            by_position: the values hold positions that earlier statements found, which mean nothing on another server.
-            escaped: names of texts, or lists of them, that go in ASCII where the database's encoding lacks a letter.
+            by_position: whether the values hold positions that earlier statements found, which are invalid on another server.
+            escaped: names of texts, or of lists of texts, that are sent in ASCII if the database's encoding lacks a character.
 
         Raises:
-            NewConnectionError: the connection is another one than the positions were found on; raised once for each, nothing was run.
-            StoreError: the statement did not get through, or its outcome is not known.
+            NewConnectionError: the positions were found on an earlier connection; raised once for each new one, nothing was run.
+            StoreError: the statement failed, or its outcome is not known.
         """
         async with self._turn:
             began = time.monotonic()
@@ -133,7 +133,7 @@ class Session:
                 self.took = time.monotonic() - began
 
     def forget_positions(self) -> None:
-        """The server is another one, although the connection is not, as a pooler's: the next statement by position is refused once."""
+        """A pooler has changed the server behind the same connection: refuse the next statement by position once."""
         self._known = None
 
     async def _expect_known(self) -> None:
@@ -174,7 +174,7 @@ class Session:
         return self._connection
 
     async def _settled(self, connection: Connection) -> Connection:
-        """The connection with all that holds for its length, or closed."""
+        """The connection with its session settings; if they cannot be set, it is closed."""
         settings = {**PINNED, **self._settings}
         if sentence := unreadable(connection.info):
             await connection.close()
@@ -202,13 +202,13 @@ class Session:
 
 
 async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshold: int | None) -> Connection:
-    """A connection whose loss is noticed, and on which texts are UTF-8; what else is pinned is the caller's to set.
+    """A connection whose loss is noticed, and on which texts are UTF-8; the caller sets everything else.
 
-    `conninfo` gives what holds now, and is informed of what is unsafe about the connection.
+    `conninfo` gives the current parameters, and is informed of what is unsafe about the connection.
 
     Raises:
         psycopg.Error: no connection.
-        UnicodeError: the host is a name that no resolver can be asked for.
+        UnicodeError: no resolver can be asked for the name of the host.
     """
     connection = await Connection.connect(
         conninfo if isinstance(conninfo, str) else current(conninfo.secret),
@@ -224,7 +224,7 @@ async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshol
 
 
 async def _risk(connection: Connection) -> str | None:
-    """As libpq tells it of this connection, whatever it learned from the conninfo, from `PG*` or from a service file."""
+    """What is unsafe about this connection, as libpq reports it, whether conninfo, `PG*` variables or a service file set it."""
     info = connection.info
     sslmode = info.get_parameters().get("sslmode", "prefer")
     risk = postgres_risk(host=info.host, address=info.hostaddr, encrypted=connection.pgconn.ssl_in_use, sslmode=sslmode)

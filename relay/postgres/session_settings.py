@@ -1,4 +1,4 @@
-"""What every connection holds to, whatever the environment, the role, the database or the server's settings say."""
+"""Settings of every connection, whatever the environment, the role, the database or the server sets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psycopg
 from relay.queries.statements import text
 
 ENCODING = "UTF8"
-"""The client_encoding, given when connecting, since a role's setting yields to that: in LATIN1 one letter would refuse whole claims."""
+"""The client_encoding, given when connecting, which overrides a role's setting: in LATIN1 one character would make whole claims fail."""
 PINNED: Mapping[str, str] = {"DateStyle": "ISO, MDY", "IntervalStyle": "postgres", "TimeZone": "UTC", "standard_conforming_strings": "on"}
 """Set after connecting, before anything else: how times are written, and that a backslash in a literal is itself.
 
@@ -34,15 +34,15 @@ def _setting(values: Mapping[str, str]) -> bytes:
 
 
 PIN = _setting({**PINNED, **DEFAULTS})
-"""The statement that sets them."""
+"""The statement that sets all of these."""
 PIN_OF_HANDLERS = _setting({name: value for name, value in {**PINNED, **DEFAULTS}.items() if name != "TimeZone"})
-"""The same where an application's handler has the session: its own statements may count on its role's or its database's time zone."""
+"""The same for the session of an application's handler: its statements may rely on the time zone of their role or database."""
 NOTICE = text("watch_client").encode()
 """The relay sets it in sessions that are its own alone. A command sets it wherever it connects: behind PgBouncer in transaction mode the
 server then watches the pooler, in a session that others get too, which neither helps nor harms any client."""
 PATH = "pg_catalog,pg_temp"
-"""Where a name without a schema is looked for: else an operator or a function in a schema of the login's path that fits better than
-PostgreSQL's own runs with our rights. Our statements name the schema of all else."""
+"""The search path. Otherwise an operator or function in the login's path that fits better than PostgreSQL's own would run with the
+relay's rights. The relay's statements name the schema of everything else."""
 PIN_PATH = text("pin_path").encode()
 """The statement that sets it, to be run with `path_of`."""
 _UNLIMITED = b"SELECT pg_catalog.set_config('statement_timeout', '0', false)"
@@ -67,7 +67,7 @@ def pin(connection: psycopg.Connection[Any]) -> None:
 
 
 def pin_path(connection: psycopg.Connection[Any]) -> bool:
-    """Set the path, as often as one likes; False where a pooler keeps it from being set.
+    """Set the path, also repeatedly; False if a pooler prevents it.
 
     Raises:
         psycopg.Error: as of any statement.
@@ -81,7 +81,7 @@ def path_of(info: psycopg.ConnectionInfo) -> dict[str, object]:
 
 
 def unreadable(info: psycopg.ConnectionInfo) -> str | None:
-    """Why texts of this database cannot be relied on, as one sentence; None where they can."""
+    """Why texts of this database cannot be relied on, as one sentence; None if they can."""
     if info.parameter_status("server_encoding") != "SQL_ASCII":
         return None
     return (

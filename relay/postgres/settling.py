@@ -1,4 +1,4 @@
-"""Writes what became of claims, and reads again what an earlier statement may have written although its answer was lost."""
+"""Writes outcomes of claims, and reads again what an earlier statement may have written although its answer was lost."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from relay.postgres.session import Session
 from relay.queries.statements import Statements
 
 BRIEF, LONG = "100ms", "1s"
-"""How long a settle waits for a lock of another session: for a row, and where rows are stepped over, for anything else."""
+"""How long a settle waits for another session's lock: for a row; and for any other lock, if it skips locked rows."""
 WARY = 5.0
-"""Seconds after a settle found a row that another session holds in which settles wait for no row at all."""
+"""Seconds for which settles wait for no row, after a settle found a row that another session has locked."""
 
 
 class Settling:
@@ -25,10 +25,10 @@ class Settling:
 
     Args:
         session: runs them.
-        control: makes a missing day of the archive.
+        control: creates a missing partition of the archive.
         statements: the relay's SQL.
         name: this relay, for the archive.
-        policy: what of a settled message is kept.
+        policy: says what is archived.
 
     """
 
@@ -59,7 +59,7 @@ class Settling:
         return await self._not_released(batch, rows, left) if again and left else left
 
     async def _settle(self, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """In one pass over the rows, or, while another session holds some of them, of those that are free (docs/decisions/0036)."""
+        """Settle all rows in one pass; while another session has locked some, only the free ones (docs/decisions/0036)."""
         statement = self._statements["settle"]
         if time.monotonic() >= self._wary_until:
             try:
@@ -95,6 +95,6 @@ class Settling:
 
 
 def _lost_of(rows: Sequence[SettleRow], left: Sequence[RowLeft]) -> list[SettleRow]:
-    """Those that are not ours any more."""
+    """Rows whose lock this relay has lost."""
     lost = {one.id for one in left if not one.busy}
     return [row for row in rows if row.claim.id in lost]

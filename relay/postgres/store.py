@@ -32,22 +32,22 @@ from relay.queries.statements import Statements
 SAFETY = 0.2
 """Share of the lock by which the relay's own deadline is earlier than the database's."""
 LEASE = 5.0
-"""Seconds that lanes stay ours without a heartbeat, two heartbeats long: the keys of a dead relay soon have an owner again. The order
-does not depend on it: what is in flight keeps its lock, and an earlier owner is fenced by the epoch."""
+"""Seconds for which a relay keeps its lanes without a heartbeat, two heartbeats long: the keys of a dead relay soon have an owner again.
+The order does not depend on it: messages in flight keep their locks, and the epoch fences an earlier owner."""
 QUICK = {"read_contracts", "read_policy", "read_version"}
 """Maintenance statements that wait for no other session, and that no slow statement may delay."""
 LOOK = 1000
-"""Messages that a look of a relay at rest walks over."""
+"""Most messages that the cheap statement of an idle relay walks over."""
 PAGE = 10_000
-"""Messages that one page of a scan walks over: some ten milliseconds."""
+"""Most messages that one page of a scan walks over: some ten milliseconds."""
 MAX_FINDINGS = 2000
-"""Unordered messages that one page returns."""
+"""Most messages without a key that one page returns."""
 LAG = 2.0
-"""Seconds that a scan of waits goes over again: a release is committed some time after it has read the clock."""
+"""Seconds by which scans of waits overlap: a release commits some time after it has read the clock."""
 
 
 class Store:
-    """Runs statements on three connections: one claims and keeps what is claimed, one settles, one does what may take long."""
+    """Runs statements on three connections: one claims and renews, one settles, one runs statements that may take long."""
 
     def __init__(
         self,
@@ -75,9 +75,9 @@ class Store:
         self._claiming = Claiming(session=self._claims, statements=self._statements, refusals=self._refusals)
         self._owed: StoreError | None = None
         self._xmax = 0
-        """The next transaction that the last claim saw."""
+        """xmax of the last claim's snapshot: the next transaction id."""
         self.left_locked = False
-        """Something may carry this relay's lock that is not in flight: its name is asked for until that has expired."""
+        """A message that is not in flight may carry this relay's lock: the relay's row must stay until that lock has expired."""
         self.relay_id, self._started_at = 0, ""
 
     def _make_sessions(self, conninfo: Conninfo, name: str, *, prepare: bool) -> list[Session]:
@@ -143,7 +143,7 @@ class Store:
         )  # fmt: skip
 
     def _compare(self, snapshot: str) -> None:
-        """On one server transactions are numbered upwards; a pooler may have gone over to a standby that had not come so far."""
+        """Transaction ids only grow on one server. A lower one means that a pooler has switched to a standby that was behind."""
         before, self._xmax = self._xmax, int(snapshot.split(":")[1])
         if self._xmax < before:
             self._claims.forget_positions()
@@ -154,7 +154,7 @@ class Store:
         except NewConnectionError:
             raise  # nothing was run
         except (StoreError, asyncio.CancelledError) as error:
-            # It may have got through unheard: what it locked is free when the lock expires.
+            # It may have been committed although the answer was lost: its messages are free when the lock expires.
             self.left_locked = True
             if isinstance(error, StoreError) and error.unanswered:
                 self._shelf.pace.unanswered()
@@ -169,9 +169,9 @@ class Store:
         return await self._settling.release(batch, rows, again=again)
 
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
-        """Move the locks of these positions ahead, and their deadlines with them; return how many are still ours.
+        """Extend the locks of these positions and their deadlines; return how many this relay still holds.
 
-        A message whose row another session holds, or whose UPDATE a trigger refuses, is ours, and keeps its deadline.
+        A message whose row another session has locked, or whose UPDATE a trigger refuses, counts as held and keeps its deadline.
 
         Raises:
             StoreError: nothing may be assumed; the old deadlines hold.
@@ -182,7 +182,7 @@ class Store:
         return len(positions) - sum(not busy for *_, busy in left)
 
     async def _renewed(self, positions: Sequence[tuple[int, int]], values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """Renew what can be; a row that a trigger refuses, which halving finds, counts as held by another session."""
+        """Renew as many as possible; halving finds a row that a trigger refuses, which counts as locked by another session."""
         where = {"xids": literal([xid for xid, _ in positions]), "seqs": literal([seq for _, seq in positions])}
         try:
             return await self._claims.fetch(self._statements["renew_locks"], {**values, **where})
@@ -195,11 +195,11 @@ class Store:
         return [one for half in (positions[:middle], positions[middle:]) for one in await self._renewed(half, values)]
 
     def leave_locked(self) -> None:
-        """Something that was claimed keeps its lock and is not in flight any more."""
+        """Note that a claimed message keeps its lock although it is no longer in flight."""
         self.left_locked = True
 
     async def heartbeat(self, state: str, places: Places = NOWHERE) -> bool:
-        """Report that this relay lives, its state, and where it is; False if its row is gone, or another's."""
+        """Report that this relay lives, with its state and places; False if its row is missing, or belongs to another relay."""
         where = {**at("low", places.low), **at("head", places.head), **at("top", places.top)}
         values = {"state": state, "relay_id": self.relay_id, "started_at": self._started_at, "now": None, **where}
         return bool(await self._claims.fetch(self._statements["heartbeat"], values))
@@ -277,7 +277,7 @@ class Store:
         """Run a maintenance statement by its name.
 
         Raises:
-            StoreError: it did not get through.
+            StoreError: it failed.
         """
         session = self._claims if name in QUICK else self._control
         return await session.fetch(self._statements[name], values)

@@ -25,13 +25,13 @@ IN_PASSING: Mapping[str, str] = {
     "55P03": "Another session holds a lock on the queue; it is tried again. If this continues, let the migration, the long transaction "
     "or the VACUUM FULL end that pg_stat_activity shows",
 }
-"""What to do after a serialization failure, a deadlock, a lock that could not be had in time, by SQLSTATE."""
+"""What to do after a serialization failure, a deadlock or a lock timeout, by SQLSTATE."""
 UNPRINTABLE = {"54000", "22P05"}
-"""SQLSTATEs of a value beyond PostgreSQL's own limit of a gigabyte, and of a letter that UTF-8 lacks."""
+"""SQLSTATEs for a value above PostgreSQL's own limit of a gigabyte, and for a character that UTF-8 lacks."""
 A_ROWS_OWN = {"22", "23", "P0"}
 """Classes of SQLSTATE that one row of many may cause: its values, a constraint, a trigger that raises."""
 WAITS_HELP = {"08", "25", "40", "53", "55", "57", "58", *RIGHTS_AND_NAMES}
-"""Classes of SQLSTATE that are not a statement's own fault: connection, transaction, resources, locks, operators, the system, rights."""
+"""Classes of SQLSTATE that the statement itself does not cause: connection, transaction, resources, locks, operators, system, rights."""
 
 
 def store_error(error: psycopg.Error) -> StoreError:

@@ -1,4 +1,4 @@
-"""How long an answer of PostgreSQL is waited for, whether the server says nothing or its answer is still on its way."""
+"""How long the relay waits for an answer of PostgreSQL, whether the server is silent or its answer is still on its way."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import psycopg
 Connection = psycopg.AsyncConnection[Any]
 
 HEARING, CHORE = 5.0, 600.0
-"""Seconds for what is answered at once, and for statements over the whole queue. TCP notices a dead peer earlier than the latter, unless
-a proxy in between still answers."""
+"""Seconds for statements that are answered at once, and for statements over the whole queue. TCP notices a dead peer before the latter
+ends, unless a proxy in between still answers."""
 SHORTEST, LONGEST = 5.0, 30.0
-"""Seconds for claims and settles, at the least and at the most."""
+"""The fewest and the most seconds for claims and settles."""
 
 
 def soon(lock_seconds: float) -> float:
@@ -32,7 +32,7 @@ def soon(lock_seconds: float) -> float:
 def answered(connection: Connection, seconds: float) -> Iterator[None]:
     """Hang up on a server that does not answer a statement in time.
 
-    A cancelled statement would make the driver ask that same silent server to end it, and wait twice as long for that.
+    If the statement were cancelled instead, the driver would ask the same silent server to end it, and wait twice as long.
 
     Raises:
         TimeoutError: it did not answer; the connection is lost. Its argument is the seconds waited.

@@ -1,9 +1,9 @@
-"""Hears of inserted messages. NOTIFY is a hint; the poll is the guarantee.
+"""Learns of inserted messages. NOTIFY is a hint; the poll is the guarantee.
 
-A NOTIFY in each commit deprives writers of group commit, so by default they notify only while a relay sleeps. The gate shows
-that: an advisory lock that a relay with nothing to do holds exclusively, and that writers try to take shared. A relay takes the
-gate, looks once more at the queue, and only then sleeps. A writer that inserted without notifying held the gate until its commit,
-so the relay could not have taken it before.
+A NOTIFY in each commit deprives writers of group commit, so by default they notify only while a relay sleeps. The gate tells them: an
+advisory lock that an idle relay holds exclusively, and that writers try to take shared. A relay takes the gate, polls the queue once
+more, and only then sleeps. A writer that inserted without notifying held the gate until its commit, so the relay could not have taken
+the gate before.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ class Listener:
         self._work = LoadDetector()
         self._task: asyncio.Task[None] | None = None
         self._listener: NotificationListener | None = None
-        """Open and proven."""
+        """The open connection, once it is proven."""
         self._wanted = False
-        """The core has nothing to do."""
+        """Whether the core has nothing to do."""
         self._holding = False
         self._try_at = 0.0
         self._answer: asyncio.Future[bool] | None = None
@@ -130,12 +130,12 @@ class Listener:
         return "down" if self._listener is None else "up, holds the gate" if self._holding else "up"
 
     async def start(self) -> None:
-        """Begin to connect; returns at once. Starting again changes nothing."""
+        """Begin to connect, and return at once. A second call changes nothing."""
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name="listener")
 
     async def aclose(self) -> None:
-        """Release the gate and the connection; legal at any time, and again."""
+        """Release the gate and the connection; may be called at any time, and repeatedly."""
         task, self._task = self._task, None
         while task is not None and not task.done():
             # The driver may wait long for a server that is gone; a second cancellation makes it drop the connection.
@@ -165,7 +165,7 @@ class Listener:
                 self._listener.wake()
 
     def _due(self) -> bool:
-        """The gate is wanted and may be tried."""
+        """Whether the gate is wanted and may be tried now."""
         now = self._clock()
         return self._wanted and not self._holding and self._mode() == "idle" and now >= self._try_at and not self._work.sustained(now)
 
@@ -225,7 +225,7 @@ class Listener:
             self._tell_taken()
 
     def _tell_taken(self) -> None:
-        """Answer the core that waits, else have it look by a hint."""
+        """Answer the core if it waits for the gate; otherwise send it a hint."""
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_result(self._holding)
@@ -238,7 +238,7 @@ class Listener:
         return max(min(self._try_at - self._clock(), AGAIN), LoadDetector.QUARTER)
 
     def _up(self, listener: NotificationListener) -> None:
-        """Notifications are heard again: what was inserted meanwhile may have notified no relay."""
+        """Notifications arrive again; inserts in the meantime may have notified no relay."""
         self._listener, self._try_at, self._down = listener, 0.0, False
         self._emit(events.ListenUp())
         self._on_hint()

@@ -28,7 +28,7 @@ LEAST = 0.5
 """Seconds between the last two of them at least, on any machine; the first pauses are a tenth of that."""
 TAKEN = 2
 """Connections that the node with a limit takes."""
-SILENCE = "took the connection and does not answer: if it has as many as it may (connection_max)"
+SILENCE = "took the connection and does not answer: if it has reached its limit of connections (connection_max)"
 ANSWER = (
     f"has no connection left on its node (530 NOT_ALLOWED - connection refused: node connection limit ({TAKEN}) is reached): "
     "close others, or raise connection_max in its configuration."

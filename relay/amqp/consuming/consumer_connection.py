@@ -1,4 +1,4 @@
-"""Messages from queues: one connection, kept up, whose channels the queues share; what is taken is acknowledged by hand."""
+"""Messages from queues over one supervised connection, whose channels the queues share; the receiver acknowledges each message."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from relay.net.secret_url import Secret
 
 
 class ConsumerChannel(NamedTuple):
-    """Where a delivery came from and is acknowledged."""
+    """The channel on which a delivery came and is acknowledged."""
 
     consumer: QueueConsumer
     epoch: int
 
     @property
     def is_lost(self) -> bool:
-        """Its tags mean nothing any more."""
+        """Whether its delivery tags have become invalid."""
         return self.epoch != self.consumer.epoch or self.consumer.lost
 
 
 def _told(link: BrokerConnection, consuming: asyncio.Task[None]) -> None:
-    """Consumers end with their connection. If one failed, end the connection, which must not stay open and take nothing."""
+    """Consumers end with their connection. If a consumer failed, end the connection: it must not stay open without consuming."""
     if not consuming.cancelled() and (error := consuming.exception()) is not None:
         link.tap.end(ConnectionLost(f"The queues could not be consumed ({error!r}); report this as a bug."))
 
 
 class ConsumerConnection:
-    """What the receiver takes deliveries from.
+    """The connection from which the receiver takes deliveries.
 
     Args:
-        urls: brokers, the first that answers.
+        urls: brokers; the first that answers is used.
         name: how the broker lists the connection.
         queues: their names.
-        prefetch: messages of one queue that may be here unacknowledged.
-        most_bytes: bytes of payloads and headers that may be here unacknowledged, of all queues together.
-        max_body_bytes: asked for the limit of a payload that holds now.
+        prefetch: how many messages of one queue may be held unacknowledged.
+        most_bytes: how many bytes of payloads and headers may be held unacknowledged, for all queues together.
+        max_body_bytes: returns the current limit of a payload.
         emit: takes events.
         heartbeat: seconds.
 
@@ -97,7 +97,7 @@ class ConsumerConnection:
             self._task = asyncio.create_task(self._supervisor.run(), name="broker supervisor")
 
     async def aclose(self) -> None:
-        """Close the connection: what is not acknowledged goes back to its queue. Legal at any time, and again."""
+        """Close the connection: unacknowledged messages go back to their queues. May be called at any time, and repeatedly."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -105,7 +105,7 @@ class ConsumerConnection:
                 await task
 
     async def take(self, most: int, most_bytes: int) -> list[Taken]:
-        """Wait for deliveries; return what is here, at most so many and about so many bytes."""
+        """Wait for deliveries; return those that have arrived, at most `most` and about `most_bytes`."""
         while not self._waiting:
             self._arrived.clear()
             await self._arrived.wait()
@@ -118,7 +118,7 @@ class ConsumerConnection:
         return handful
 
     def acknowledge(self, taken: Sequence[Taken]) -> None:
-        """Tell the broker that these are safe. If it does not receive this, it delivers them again, and they are recognised then."""
+        """Acknowledge these to the broker. If the acknowledgement is lost, the broker delivers them again, and they are recognised."""
         tags: dict[ConsumerChannel, list[int]] = {}
         for each in taken:
             tags.setdefault(each.channel, []).append(each.tag)
@@ -126,24 +126,24 @@ class ConsumerConnection:
             channel.consumer.acknowledge(channel.epoch, its)
 
     def is_lost(self, taken: Sequence[Taken]) -> bool:
-        """Every delivery of it will come again, since the channels that it came on are closed."""
+        """Whether all of these will be delivered again, because the channels on which they came are closed."""
         return all(each.channel.is_lost for each in taken)
 
     def pause(self) -> None:
-        """Take no more from the queues; what is here already can still be taken and acknowledged."""
+        """Consume no more from the queues; deliveries that have arrived can still be taken and acknowledged."""
         self._paused = True
         for consumer in self._consumers:
             consumer.pause()
 
     def resume(self) -> None:
-        """Take from the queues again."""
+        """Consume from the queues again."""
         self._paused = False
         for consumer in self._consumers:
             consumer.resume()
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Sentences about queues that give nothing, by what they are about."""
+        """Sentences about queues that cannot be consumed, by queue."""
         return {f"queue {each.queue}": f"Queue {each.queue!r} {each.refused}." for each in self._consumers if each.refused}
 
     def up(self, link: BrokerConnection) -> None:
@@ -162,7 +162,7 @@ class ConsumerConnection:
         self._consuming.add_done_callback(partial(_told, link))
 
     def down(self, lost: ConnectionLost) -> None:
-        """Forget what was not taken: the broker delivers it again."""
+        """Forget deliveries that were not taken: the broker delivers them again."""
         if lost.allowed is not None:
             self._limit.refused(self._channels.count, lost.allowed, sharing=len(self._queues))
         if self._consuming is not None:
@@ -170,7 +170,7 @@ class ConsumerConnection:
         self._waiting.clear()
 
     def _share(self, channels: int) -> SharedChannels:
-        """A channel for each queue, or all that the broker grants."""
+        """A channel for each queue, or as many as the broker grants."""
         queues = len(self._queues)
         return SharedChannels(min(channels or queues, queues), are_short=0 < channels < queues)
 
@@ -180,11 +180,11 @@ class ConsumerConnection:
                 tasks.create_task(consumer.run())
 
     def _prefetch_window(self) -> PrefetchWindow:
-        """Each queue has its share."""
+        """The window of one queue, which has its share of the bytes."""
         return PrefetchWindow(most=self._prefetch, most_bytes=self._most_bytes // len(self._queues))
 
     def _drop(self) -> None:
-        """Forget what was not taken of channels that returned it to the queue."""
+        """Forget deliveries that were not taken and that their channel returned to the queue."""
         kept = [each for each in self._waiting if not each.channel.is_lost]
         self._waiting.clear()
         self._waiting.extend(kept)
@@ -205,6 +205,6 @@ class ConsumerConnection:
                 properties=message.properties(),
                 max_body_bytes=self._max_body_bytes(),
             )
-        except Exception as error:  # noqa: BLE001 - whatever a client sent, its neighbours come in
+        except Exception as error:  # noqa: BLE001 - whatever a client sent must not stop other messages
             names = (message.exchange.decode(errors="replace"), message.routing_key.decode(errors="replace"))
             return unreadable(queue=queue, names=names, header=message.header, payload=message.body, error=error)

@@ -45,19 +45,19 @@ class DeliveryHandler(ChannelHandler, Protocol):
 
 @dataclass(slots=True)
 class _Begun:
-    """A delivery whose content is coming in."""
+    """A delivery whose content is still incomplete."""
 
     tag: int
     exchange: bytes
     routing_key: bytes
     header: bytes = b""
     missing: int = -1
-    """Bytes of the body that are not here yet; negative before the header."""
+    """Bytes of the body that have not arrived; negative before the header."""
     parts: list[bytes] = field(default_factory=list)
 
 
 class DeliveryReader(FrameParser):
-    """A wire that knows deliveries."""
+    """A frame parser that also reads deliveries."""
 
     def __init__(self, watcher: Any) -> None:
         super().__init__(watcher)
@@ -97,24 +97,24 @@ def _deliver(buffer: bytes, at: int) -> _Begun:
 
 
 def open_consumer(channel: int, queue: str, prefetch: int) -> bytes:
-    """Open a channel, bound what may be unacknowledged on it, and consume; the answers come in this order, or `channel.close`."""
+    """Open a channel, limit its unacknowledged messages, and consume; the answers come in this order, or else `channel.close`."""
     return method(channel, b"\x00\x14\x00\x0a\x00") + consume_next(channel, queue, prefetch)
 
 
 def consume_next(channel: int, queue: str, prefetch: int) -> bytes:
-    """The same on a channel that is open."""
+    """Limit and consume on a channel that is open already."""
     return bound(channel, prefetch) + consume(channel, queue)
 
 
 def bound(channel: int, prefetch: int) -> bytes:
-    """`basic.qos`; it holds for what consumes after it."""
+    """`basic.qos`; it applies to consumers that start after it."""
     return method(channel, b"\x00\x3c\x00\x0a\x00\x00\x00\x00" + prefetch.to_bytes(2, "big") + b"\x00")
 
 
 def consume(channel: int, queue: str) -> bytes:
-    """`basic.consume` with acknowledgements; the consumer's tag is `relay`, as there is one on a channel.
+    """`basic.consume` with acknowledgements; the consumer tag is `relay`, because a channel has one consumer.
 
-    It names the priority that every consumer has anyway. A stream knows no priorities, so the broker refuses:
+    It names the priority that every consumer has by default. A stream has no priorities, so the broker refuses to consume a stream:
     see `relay.amqp.close_reasons`.
     """
     return method(channel, b"\x00\x3c\x00\x14\x00\x00" + short_string(queue) + _CONSUMER + b"\x00" + _PRIORITY)
@@ -126,7 +126,7 @@ def cancel(channel: int) -> bytes:
 
 
 def acknowledge(channel: int, tag: int, *, up_to: bool) -> bytes:
-    """`basic.ack` of the tag alone, or of all up to it."""
+    """`basic.ack` of one tag, or of all tags up to it."""
     return method(channel, b"\x00\x3c\x00\x50" + tag.to_bytes(8, "big") + bytes((up_to,)))
 
 

@@ -1,6 +1,6 @@
-"""Properties of a message as they are in its header, without loss; no I/O.
+"""The properties in a message's header, read without loss; no I/O.
 
-pamqp divides timestamps that it takes for milliseconds, and raises for later ones; a receiver keeps the number that was sent.
+pamqp divides timestamps that look like milliseconds, and raises for later ones; a receiver keeps the number that was sent.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NUMBERS: Final = {
         "t": ">?", "b": ">b", "B": ">B", "U": ">h", "s": ">h", "u": ">H", "I": ">i", "i": ">I", "l": ">q", "L": ">q", "f": ">f", "d": ">d",
     }.items()
 }  # fmt: skip
-"""Field types of one length, as RabbitMQ reads them ("AMQP 0-9-1 Errata", 3)."""
+"""Field types of fixed length, as RabbitMQ reads them ("AMQP 0-9-1 Errata", 3)."""
 
 
 class _Reader:
-    """Reads bytes in order; raises where there are fewer than it is asked for."""
+    """Reads bytes in order; raises if fewer are left than are asked for."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
@@ -54,11 +54,11 @@ class _Reader:
         return self.octets(self.octets(1)[0]).decode()
 
     def long(self) -> bytes:
-        """What has its length before it, in four bytes."""
+        """A long string: its length in four bytes, then its bytes."""
         return self.octets(int.from_bytes(self.octets(4), "big"))
 
     def flags(self) -> int:
-        """The flags of properties; the last bit of 16 says that there are more, of which none is known."""
+        """The property flags. The last of 16 bits says that more flags follow; AMQP defines none of these."""
         first = flags = int.from_bytes(self.octets(2), "big")
         while flags & 1:
             flags = int.from_bytes(self.octets(2), "big")
@@ -97,7 +97,7 @@ def _text(octets: bytes) -> str | bytes:
 
 
 def _moment(reader: _Reader) -> datetime | int:
-    """Seconds since 1970 as a time; the number itself where that is after the year 9999, as milliseconds are."""
+    """Seconds since 1970 as a time; the number itself if it is after the year 9999, as a number of milliseconds is."""
     seconds = reader.number(_TIME)
     return datetime.fromtimestamp(seconds, UTC) if seconds <= TIMESTAMP_LIMIT else int(seconds)
 
@@ -132,20 +132,20 @@ _PROPERTIES: Final[tuple[tuple[str, Callable[[_Reader], Any]], ...]] = (
     ("user_id", _Reader.short),
     ("app_id", _Reader.short),
 )
-"""In their order on the wire, which is that of their flags, from the highest bit down."""
+"""The properties in their order on the wire, which is the order of their flags, from the highest bit down."""
 
 
 def properties(header: bytes) -> dict[str, Any]:
     """The properties by their AMQP names with `_`, None for those that are not set.
 
-    Times in headers are datetimes up to the year 9999 and numbers beyond, decimals are `Decimal`, strings that are not UTF-8 bytes. The
-    property `timestamp` is the number that was sent.
+    A time in a header becomes a datetime, or a number after the year 9999. A decimal becomes a `Decimal`; a string that is not
+    UTF-8 becomes bytes. The property `timestamp` is the number that was sent.
 
     Args:
         header: payload of a content header frame.
 
     Raises:
-        Exception: they cannot be read; a client may send what the broker passes on unread.
+        Exception: they cannot be read; the broker passes on whatever a client sends.
     """
     reader = _Reader(header, _CONTENT)
     flags = reader.flags()

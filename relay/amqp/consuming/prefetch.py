@@ -1,7 +1,7 @@
-"""How much of a queue is here unacknowledged, and how many messages the broker may therefore send at a time; no I/O.
+"""How many messages and bytes of a queue are unacknowledged, and how many messages the broker may therefore send; no I/O.
 
-RabbitMQ limits only the number of messages. If those here have too many bytes, they return to the queue and the number is reduced. It
-doubles when nothing is here and twice as many messages as large as the largest would fit.
+RabbitMQ limits only the number of messages. If the unacknowledged messages have too many bytes, they return to the queue and the number
+is reduced. The number doubles when nothing is unacknowledged and twice as many messages of the largest size seen would fit.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ class PrefetchWindow:
     """Messages of one channel by their delivery tags.
 
     Args:
-        most: messages that may be here at any rate.
-        most_bytes: bytes in memory of messages that may be here; one message may be larger.
+        most: the most messages that may be unacknowledged.
+        most_bytes: the most bytes in memory of unacknowledged messages; a single message may be larger.
     """
 
     def __init__(self, *, most: int, most_bytes: int) -> None:
         self._most = most
         self._most_bytes = most_bytes
         self._sizes: dict[int, int] = {}
-        """Of what is here, by tag, in the order in which it came."""
+        """Size of each unacknowledged message by tag, in the order of arrival."""
         self._seen = self._largest = 0
         self.prefetch = most
         """Messages that the broker may send."""
         self.bytes = 0
-        """What is here."""
+        """Bytes of all unacknowledged messages together."""
 
     def take(self, tag: int, size: int) -> bool:
-        """Note a message; return whether several messages are here with too many bytes. If so, fewer may come from now on."""
+        """Note a message; return whether several unacknowledged messages have too many bytes. If so, the broker may send fewer."""
         self._sizes[tag] = size
         self.bytes += size
         self._seen += 1
@@ -41,19 +41,19 @@ class PrefetchWindow:
 
     @property
     def messages(self) -> int:
-        """How many are here."""
+        """How many are unacknowledged."""
         return len(self._sizes)
 
     @property
     def first(self) -> int | None:
-        """The tag of the oldest that is here."""
+        """The tag of the oldest unacknowledged message."""
         return next(iter(self._sizes), None)
 
     def settle(self, tags: Iterable[int]) -> None:
-        """These are acknowledged."""
+        """Note that these are acknowledged."""
         for tag in tags:
             self.bytes -= self._sizes.pop(tag)
-        # A consumer that follows another on its channel does not count what that one brought.
+        # A consumer that follows another on its channel does not count the other's messages.
         if not self._sizes and self._seen >= self.prefetch:
             if 2 * self.prefetch * self._largest <= self._most_bytes:
                 self.prefetch = min(self._most, 2 * self.prefetch)

@@ -24,7 +24,7 @@ from relay.amqp.consuming.shared_channels import SharedChannel, SharedChannels
 from relay.events.inbox import QueueNarrowed, QueueOpened, QueueRefused
 
 LONGEST_PAUSE: Final = 5.0
-"""Seconds between two tries at a queue that is not there."""
+"""Seconds between two tries to consume a missing queue."""
 STREAM: Final = (
     "is a stream, which would lose what comes while no receiver is connected: "
     "name a classic or quorum queue that is bound as it is (RELAY_RECEIVE_QUEUES)"
@@ -32,14 +32,14 @@ STREAM: Final = (
 _SENTENCES: Final = {
     Subject.QUEUE_REFUSED: "may not be read by this user: permit it (rabbitmqctl set_permissions)",
     Subject.QUEUE_MISSING: "does not exist: declare it",
-    Subject.QUEUE_TAKEN: "is consumed by another client alone: end that one, or name another queue",
-    Subject.QUEUE_LOCKED: "belongs to another connection alone: give the queue back, or name another",
+    Subject.QUEUE_TAKEN: "is consumed exclusively by another client: end that client, or name another queue",
+    Subject.QUEUE_LOCKED: "is exclusive to another connection: end that connection, or name another queue",
     Subject.STREAM: STREAM,
 }
 TURN: Final = 1.0
-"""Seconds after which a queue leaves its channel to one that waits."""
+"""Seconds after which a queue leaves its channel to a waiting queue."""
 IDLE: Final = 0.1
-"""Seconds without a delivery after which it does so too."""
+"""Seconds without a delivery after which it also leaves the channel."""
 COUNTED: Final = 0.25
 """Seconds in which the broker may still count a channel that it closed."""
 _DELETED: Final = "was deleted, or its leader is gone; it is asked for again"
@@ -51,26 +51,26 @@ class _Turn:
 
     channel: SharedChannel
     consuming: asyncio.Event = field(default_factory=asyncio.Event)
-    """The broker has said that messages come."""
+    """The broker has confirmed the consumer."""
     came: int = 0
     """Deliveries."""
     leaving: bool = False
-    """It is over once everything that came is acknowledged."""
+    """The turn ends once every delivery is acknowledged."""
     cancels: int = 0
-    """Cancels that the broker has not answered: until then deliveries may be on their way."""
+    """Cancels that the broker has not answered: until the answer, deliveries may be on their way."""
 
 
 class QueueConsumer:
     """Consumes one queue until it is cancelled; it is the handler of its channel.
 
     Args:
-        tap: of the connection.
-        channels: where it gets its channel.
+        tap: the connection's.
+        channels: those from which it gets its channel.
         queue: its name.
-        window: what may be here unacknowledged.
-        take: called with each delivery; returns the bytes that it takes in memory.
+        window: limits what may be unacknowledged.
+        take: called with each delivery; returns the bytes that the delivery needs in memory.
         drop: called when unacknowledged messages return to the queue because they have too many bytes.
-        emit: takes what becomes of the queue.
+        emit: sink of events about the queue.
 
     """
 
@@ -96,22 +96,22 @@ class QueueConsumer:
         self._emit = emit
         self._told = False
         self._usable = False
-        """There is a channel on which frames may be written."""
+        """Whether it has a channel on which frames may be written."""
         self._closing = False
-        """We have asked to close it."""
+        """Whether the relay has asked the broker to close the channel."""
         self._why = _DELETED
-        """For which reason; none where too much was here."""
+        """Why the relay closes it; empty if too much was unacknowledged."""
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Why the channel, or what consumes on it, has ended; done while there is none."""
+        """Why the channel or its consumer has ended; done while there is no channel."""
         self._closed.set_result("has not been asked for yet")
         self._paused = False
         self.epoch = 0
-        """Which channel deliveries came on: their tags mean nothing on a later one."""
+        """Number of the channel on which deliveries come: their tags are invalid on a later channel."""
         self.refused: str | None = None
-        """Why nothing comes from the queue."""
+        """Why the queue cannot be consumed."""
 
     async def run(self) -> None:
-        """Consume, and again when the queue went away, until cancelled."""
+        """Consume until cancelled, and begin again if the queue goes away."""
         failures = 0
         while True:
             sentence = await self._have_turn()
@@ -122,7 +122,7 @@ class QueueConsumer:
             await asyncio.sleep(pause(failures, longest=LONGEST_PAUSE))
 
     async def _have_turn(self) -> str:
-        """Have a channel until another queue wants it, or something ends it; return what is to be said of that."""
+        """Hold a channel until another queue wants it, or something ends it; return the sentence to report, empty if none is needed."""
         channel = await self._channels.take()
         self._turn = _Turn(channel)
         self._open()
@@ -138,7 +138,7 @@ class QueueConsumer:
         return sentence
 
     async def _leave_when_wanted(self) -> None:
-        """End the turn when another queue waits, at once where nothing comes."""
+        """End the turn when another queue waits: at once if no delivery comes."""
         await self._turn.consuming.wait()
         now = asyncio.get_running_loop().time
         ends_at, came = now() + TURN, -1
@@ -150,10 +150,10 @@ class QueueConsumer:
         self._cancel()
 
     def acknowledge(self, epoch: int, tags: Sequence[int]) -> None:
-        """Tell the broker that these are safe, lowest first; if it does not receive this, it delivers them again."""
+        """Acknowledge these to the broker, lowest tag first; if the acknowledgement is lost, the broker delivers them again."""
         if epoch == self.epoch:
             self._window.settle(tags)
-            # One frame says it of all up to a tag, as far as nothing is in between that is still to be written.
+            # One frame acknowledges all messages up to a tag, as long as none of them is still to be written to the inbox.
             first = self._window.first
             together = len(tags) if first is None else bisect(tags, first)
             number = self._turn.channel.number
@@ -165,7 +165,7 @@ class QueueConsumer:
             self._leave_if_done()
 
     def pause(self) -> None:
-        """Take no more; what is on its way still comes."""
+        """Consume no more; deliveries that are on their way still come."""
         if not self._paused:
             self._paused = True
             if not self._turn.leaving:
@@ -180,13 +180,13 @@ class QueueConsumer:
 
     @property
     def lost(self) -> bool:
-        """The connection is gone."""
+        """Whether the connection is lost."""
         return self._tap.ended.done()
 
     def delivered(self, message: deliveries.RawDelivery) -> None:
         """See `relay.amqp.consuming.deliveries.DeliveryHandler`.
 
-        What still comes on a channel that is being closed comes again on the next.
+        Deliveries that still come on a closing channel come again on the next channel.
         """
         if not self._usable:
             return
@@ -195,7 +195,7 @@ class QueueConsumer:
             self._give_back()
 
     def replied(self, method: tuple[int, int]) -> None:
-        """Consuming, or cancelled by the broker."""
+        """The broker has begun to deliver, or has cancelled the consumer."""
         if method == deliveries.CONSUME_OK:
             self._turn.consuming.set()
         if method == deliveries.CONSUME_OK and (self.refused is not None or not self._told):
@@ -210,7 +210,7 @@ class QueueConsumer:
             self._end(self._why)
 
     def closed(self, reason: ReturnReason) -> None:
-        """The broker closed the channel: all that is unacknowledged goes back to the queue."""
+        """The broker closed the channel: all unacknowledged messages go back to the queue."""
         self._tap.write(frames.close_channel_ok(self._turn.channel.number))
         found = said(reason)
         sentence = _SENTENCES.get(found.about) if found else None
@@ -237,12 +237,12 @@ class QueueConsumer:
             self._cancel()
 
     def _write(self, frame: bytes) -> None:
-        """Nothing may follow what closes a channel: the broker would close the connection over it."""
+        """Write a frame, unless the channel is being closed: for a frame after `channel.close` the broker closes the connection."""
         if self._usable:
             self._tap.write(frame)
 
     def _adapt(self) -> None:
-        """Consume again with the new prefetch number if it has changed; messages that are here stay."""
+        """Consume again with the new prefetch number if it has changed; unacknowledged messages stay."""
         if self._prefetch == self._window.prefetch:
             return
         self._prefetch = self._window.prefetch
@@ -260,10 +260,10 @@ class QueueConsumer:
             self._write(deliveries.cancel(self._turn.channel.number))
 
     def _leave_if_done(self) -> None:
-        """Leave the channel, open as it is, once nothing more can come on it and nothing is here unacknowledged."""
+        """Leave the channel open to the next queue, once no delivery can come on it and none is unacknowledged."""
         if self._turn.leaving and self._usable and not self._turn.cancels and not self._window.messages:
             self._leave()
-            # Done where the connection went meanwhile.
+            # It is done if the connection was lost meanwhile.
             if not self._closed.done():
                 self._closed.set_result("")
 
@@ -279,7 +279,7 @@ class QueueConsumer:
         self._tap.write(frames.close_channel(self._turn.channel.number))
 
     def _leave(self) -> None:
-        """The channel's tags mean nothing any more."""
+        """Note that the channel's tags are invalid."""
         if self._usable:
             self._usable = False
             self.epoch += 1

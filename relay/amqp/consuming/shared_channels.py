@@ -1,4 +1,4 @@
-"""Channels that consumers share: each has one to itself for a turn, and those that wait get them in their order. No I/O."""
+"""Channels that consumers share: each consumer has a channel to itself for a turn, and waiting consumers get one in order. No I/O."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SharedChannels:
     """As many channels as the broker grants.
 
     Args:
-        count: how many.
-        are_short: more consumers than that share them.
+        count: how many channels.
+        are_short: more consumers than channels share them.
 
     """
 
@@ -31,7 +31,7 @@ class SharedChannels:
         self._wanted = asyncio.Event()
 
     async def take(self) -> SharedChannel:
-        """Wait for a channel; the first that waits is the first to get one."""
+        """Wait for a channel; consumers get one in the order in which they began to wait."""
         if self._free:
             return self._free.popleft()
         turn: asyncio.Future[SharedChannel] = asyncio.get_running_loop().create_future()
@@ -57,5 +57,5 @@ class SharedChannels:
         return self._wanted.is_set()
 
     async def wanted(self) -> None:
-        """Return as soon as one does."""
+        """Return as soon as a consumer waits."""
         await self._wanted.wait()

@@ -1,1 +1,1 @@
-"""Publishing: a channel for each exchange, confirms, and what the broker refuses."""
+"""Publishing: a channel for each exchange, confirms, and the broker's refusals."""

@@ -1,9 +1,9 @@
-"""What the broker has looked at of one channel, shown by marks between the messages; no I/O.
+"""How far the broker has processed one channel, shown by marks between the messages; no I/O.
 
-A channel's methods are carried out in order (AMQP 0-9-1, section 4.7). So the answer to a mark says that the broker has looked at
-everything before it, and so does each confirm. RabbitMQ hands a connection's methods on to its channels by credit
-(`credit_flow_default_credit`, `{400, 200}`): while one channel has 400 messages that it has not looked at, nothing is read for any
-channel. New credit comes for each 200. So a channel with at most 200 such messages never stops the others.
+A mark is a method without effect (`frames.ask_qos`). A channel's methods are carried out in order (AMQP 0-9-1, section 4.7). So the answer
+to a mark says that the broker has processed everything before the mark; a confirm says the same. RabbitMQ hands a connection's methods
+to its channels by credit (`credit_flow_default_credit`, `{400, 200}`). While one channel has 400 unprocessed messages, nothing is read
+for any channel. New credit comes for each 200 messages. So a channel with at most 200 unprocessed messages never stops the others.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 MARK_EVERY: Final = 16
-"""Messages between two marks: so many share the cost of a mark, and at most so many are suspected together."""
+"""Messages between two marks: they share the cost of a mark, and at most this many are suspected together."""
 MOST_UNSEEN: Final = 192
-"""Most messages written that the broker has not looked at yet: whole runs between marks, fewer than one grant of its credit."""
+"""Most written messages that the broker has not processed: whole runs between marks, and fewer than one grant of its credit."""
 WORTH_A_WRITE: Final = MOST_UNSEEN // 2
-"""Room for fewer messages counts as none: otherwise a small write would follow each answer."""
+"""Room for fewer messages counts as no room: otherwise a small write would follow each answer."""
 
 
 class Barriers(Generic[T]):
@@ -32,7 +32,7 @@ class Barriers(Generic[T]):
 
     @property
     def open(self) -> bool:
-        """A mark is not answered yet."""
+        """Whether a mark is not answered yet."""
         return bool(self._asked)
 
     @property
@@ -42,7 +42,7 @@ class Barriers(Generic[T]):
         return room if room >= WORTH_A_WRITE else 0
 
     def ask(self, first: int, count: int) -> list[slice]:
-        """Set marks in a write of `count` messages, whose delivery tags begin with `first`; return the runs that a mark follows."""
+        """Set marks in a write of `count` messages, whose delivery tags begin with `first`; return the runs, each followed by a mark."""
         last = first + count - 1
         self._asked.extend(range(first + MARK_EVERY - 1, last, MARK_EVERY))
         self._asked.append(last)
@@ -50,7 +50,7 @@ class Barriers(Generic[T]):
         return [slice(start, start + MARK_EVERY) for start in range(0, count, MARK_EVERY)]
 
     def answered(self) -> bool:
-        """Take the answer to the oldest mark; False: none was asked."""
+        """Take the answer to the oldest mark; False: no mark is open."""
         if not self._asked:
             return False
         self._answered = self._asked.popleft()
@@ -58,11 +58,11 @@ class Barriers(Generic[T]):
         return True
 
     def confirmed(self, tag: int) -> None:
-        """The broker acked or nacked this delivery tag, so it has looked at what was written before it."""
+        """The broker acked or nacked this delivery tag, so it has processed everything that was written before it."""
         self._seen = max(self._seen, tag)
 
     def part(self, unresolved: Iterable[tuple[int, T]]) -> tuple[list[T], list[T], list[T]]:
-        """Part what a channel that died has left open, by delivery tag: accepted, suspected, never looked at."""
+        """Divide the open messages of a dead channel, by delivery tag, into accepted, suspected and unprocessed."""
         unresolved = list(unresolved)
         low = self._answered
         first_suspect = next((tag for tag, _ in unresolved if tag > low), low)

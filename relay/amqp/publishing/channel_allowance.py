@@ -1,4 +1,4 @@
-"""What channels a connection may have, and whom it asks about time. No I/O."""
+"""How many channels a connection may have, and the functions that it calls about them. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection at work: its exchange channels, the numbers they use, and whose turn it is to write. No I/O of its own."""
+"""The exchange channels of one connection, their channel numbers, and whose turn it is to write. No I/O of its own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Transport(Protocol):
 
     @property
     def writable(self) -> bool:
-        """Open, and with room in its buffer."""
+        """Whether it is open and has room in its buffer."""
 
     def write(self, data: bytes) -> None:
         """Hand bytes to the socket."""
@@ -45,9 +45,9 @@ class ChannelPool:
 
     Args:
         pipe: the connection.
-        user: who is logged in, None where that is not known.
+        user: who is logged in, None if that is not known.
         encoder: makes frames of messages.
-        channels: how many there may be.
+        channels: how many channels it may have.
         clock: monotonic seconds.
         emit: sink of events.
         blamed: ids of messages over which a connection may have ended.
@@ -81,24 +81,24 @@ class ChannelPool:
         self._probes = Probes(most=max_probes, clock=clock)
         self._memory = ExchangeMemory(clock)
         self._exchange_channels: dict[Route, ExchangeChannel] = {}
-        """Those that have a channel or a message."""
+        """Routes with a channel or a message."""
         self._resting: OrderedDict[ExchangeChannel, None] = OrderedDict()
-        """Idle with a channel, the least recently used first."""
+        """Idle exchange channels that are open, the least recently used first."""
         self._ready: OrderedDict[ExchangeChannel, None] = OrderedDict()
         self._starved: OrderedDict[ExchangeChannel, None] = OrderedDict()
-        """Waiting for a channel number."""
+        """Exchange channels that wait for a channel number."""
         self._alone = Isolation(self._exchange_channels, clock)
         self._freed: deque[int] = deque()
         self._last_channel = 0
         self.blocked = False
 
     def submit(self, job: PublishBatch, places: Collection[int] | None = None) -> None:
-        """Take a batch, or these messages of it; what may be written in one turn is written before this returns."""
+        """Take a batch, or these messages of it; as much as may be written in one turn is written before this returns."""
         self._hand_over(job, places)
         self.pump()
 
     def reroute(self, slots: Iterable[Slot]) -> None:
-        """Move messages to the routes that are right by what was learned since they were taken; the caller pumps."""
+        """Move messages to other routes, if something learned since they were taken requires it; the caller pumps."""
         for job, places in by_batch(slots).items():
             self._hand_over(job, places)
 
@@ -111,12 +111,12 @@ class ChannelPool:
             if self.turn.over:
                 self.turn.pause()
                 break
-        # Where nothing can be written, there is room or an end first.
+        # If nothing can be written, an event follows anyway: there is room again, or the connection ends.
         if (self._probes.waiting or self._alone.active) and self._pipe.writable and not self.blocked:
             self.turn.look_again()
 
     def _step(self, exchange_channel: ExchangeChannel) -> None:
-        """Write a chunk of one exchange, or let it wait for what it lacks."""
+        """Write a chunk of one exchange, or let the exchange wait if it may not write yet."""
         if not exchange_channel.eager:
             self._rest(exchange_channel)
         elif self._starved and exchange_channel.channel is not None:
@@ -134,11 +134,11 @@ class ChannelPool:
             self._tell_starved(self.exchanges)
 
     def suspects(self) -> list[Slot]:
-        """What the broker may have been looking at when the connection ended; nothing is in flight any more."""
+        """Messages that the broker may have been processing when the connection ended; afterwards nothing is in flight."""
         return [slot for exchange_channel in self._exchange_channels.values() for slot in exchange_channel.suspects()]
 
     def silent(self) -> dict[str, float]:
-        """Seconds since the oldest write without a confirm, or since something was kept from being written, by exchange."""
+        """Seconds since the oldest write without a confirm, or since a message could not be written, by exchange."""
         now = self._clock()
         waits: dict[str, float] = {}
         written = [(exchange_channel, exchange_channel.unconfirmed_since) for exchange_channel in self._exchange_channels.values()]
@@ -166,7 +166,7 @@ class ChannelPool:
 
     @property
     def watched(self) -> bool:
-        """Something waits until the broker has looked at all that is written."""
+        """Whether something waits until the broker has processed everything that is written."""
         return self._alone.active
 
     def open(self, handler: frames.ChannelHandler) -> int | None:
@@ -193,7 +193,7 @@ class ChannelPool:
         self.free(channel)
 
     def free(self, channel: int) -> None:
-        """A channel number may be used again, as late as possible."""
+        """Return a channel number, which is reused as late as possible."""
         if self._later is None:
             self._free_now(channel)
         else:
@@ -207,7 +207,7 @@ class ChannelPool:
             self.pump()
 
     def changed(self, exchange_channel: ExchangeChannel) -> None:
-        """Something was answered: write what that allows, or free a channel number for an exchange without one."""
+        """The broker has answered: write what the answer allows, or free a channel number for an exchange without a channel."""
         if exchange_channel in self._probes.unanswered and not exchange_channel.asking:
             self._probes.ended(exchange_channel)
         if exchange_channel.eager:
@@ -229,11 +229,11 @@ class ChannelPool:
         return len(self._pipe.handlers) < self._channel_max
 
     def _is_new(self, exchange_channel: ExchangeChannel) -> bool:
-        """Whether the broker was not asked for its exchange, and has not said on another route that it takes what goes there."""
+        """Whether the broker has not been asked for its exchange, and has accepted nothing for the exchange on another route."""
         return exchange_channel not in self._probes.unanswered and not self._memory.is_proven(exchange_channel.exchange)
 
     def _next(self) -> ExchangeChannel | None:
-        """Whose turn it is: the first that waited for what is available now, and after all others the one that goes alone."""
+        """The exchange channel whose turn it is: the first that waited and may write now, and last the one that must write alone."""
         if not (self._alone.active and self._alone.hushes):
             if self._starved and self._has_number:
                 return self._starved.popitem(last=False)[0]
@@ -244,7 +244,7 @@ class ChannelPool:
         return self._alone.next() if self._alone.active else None
 
     def _exchange_channel(self, route: Route) -> ExchangeChannel:
-        """The exchange channel of a route, which is idle no more."""
+        """The exchange channel of a route; it no longer counts as idle."""
         exchange_channel = self._exchange_channels.get(route)
         standing = self._memory.standing_of(route, exchange_channel.standing if exchange_channel else None)
         if exchange_channel is None:
@@ -265,7 +265,7 @@ class ChannelPool:
             self._resting[exchange_channel] = None
 
     def _let_go(self, exchange_channel: ExchangeChannel) -> None:
-        """Forget an idle exchange channel, and close it if it is open; what is known of its exchange stays."""
+        """Forget an idle exchange channel, and close it if it is open; the standing of its exchange stays."""
         self._close(exchange_channel)
         self._starved.pop(exchange_channel, None)
         self._probes.forget(exchange_channel)
@@ -274,7 +274,7 @@ class ChannelPool:
             del self._exchange_channels[exchange_channel.route]
 
     def _give_way(self, exchange_channel: ExchangeChannel) -> None:
-        """Write nothing more while others wait for a channel, and leave this one to them once all that is in flight is answered."""
+        """Write nothing more while others wait for a channel; leave them this channel once nothing is in flight on it."""
         if not exchange_channel.in_flight:
             self._close(exchange_channel)
             self._starved[exchange_channel] = None

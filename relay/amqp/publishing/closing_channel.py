@@ -15,7 +15,7 @@ class ChannelOwner(Protocol):
         """Write whole frames."""
 
     def free(self, channel: int) -> None:
-        """The number may be used again."""
+        """Allow the number to be used again."""
 
     def pump(self) -> None:
         """Write what may be written now."""

@@ -1,17 +1,17 @@
-"""One exchange's way to the broker: a channel of its own, so that what one message does to a channel affects no other exchange. No I/O.
+"""One exchange's own channel to the broker: if a message closes the channel, no other exchange is affected. No I/O.
 
-RabbitMQ closes a channel over a missing exchange, a missing permission or a refused property, and says no more than that.
+RabbitMQ closes a channel over a missing exchange, a missing permission or a refused property, and does not name the message.
 But it carries out a channel's methods in order. So a mark follows every few messages: a `basic.qos` without effect. Its answer
 says that everything before it was accepted, even while the confirms are still open. When a channel dies:
 
-- what was accepted but not confirmed is sent again, and all of it is confirmed before anything else is written;
-- between the last answered mark and the next one, one message is the cause: these messages are sent again one by one;
-- what follows the next mark was never looked at, and is sent as if it had not been written.
+- accepted messages without a confirm are sent again, and all of them must be confirmed before anything else is written;
+- one message between the last answered mark and the next mark is the cause: these messages are sent again one by one;
+- messages after the next mark were never processed, and are sent as if they had not been written.
 
-Until the exchange is proven again, each burst waits for the confirms of the burst before it, and the bursts double. So a message
-is sent at most twice for each death that it did not cause, and the cause is always proven. If the exchange is the cause, messages
-that the broker may have taken before are unknown, not refused. A new exchange sends its first message alone, until the mark behind
-it is answered. And no exchange is far ahead of its marks, so messages that the broker routes slowly stop no other exchange.
+Until the exchange is proven again, each burst waits for the confirms of the previous burst, and bursts double in size. So a message
+is sent at most twice for each death that it did not cause, and the cause is always found. If the exchange is the cause, messages
+that the broker may have accepted before are unknown, not refused. A new exchange sends its first message alone, until the mark behind
+that message is answered. No exchange writes far ahead of its answered marks, so slow routing in the broker stops no other exchange.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ from relay.events import broker
 from relay.message import CONFIRMED
 
 CHUNK_BYTES: Final = 1 << 20
-"""Bytes of one write: enough that writes cost nothing, little enough that exchanges take turns."""
+"""Bytes of one write: enough that the cost of a write does not matter, few enough that exchanges take turns."""
 BLAMED_ONCE: Final = 2
-"""Claims, including this one, of a message that was most likely only in flight next to the cause. Up to so many, messages go in small
-groups; with more, one by one."""
+"""Up to this number of claims, including the current one, a message most likely was only in flight next to the cause. Such messages go in
+small groups; messages with more claims go one by one."""
 REMEMBER_REFUSAL: Final = 1.0
-"""Seconds in which a missing exchange is not asked for again."""
+"""Seconds for which a missing exchange is not asked for again."""
 
 
 class ChannelHost(Protocol):
     """The connection, as an exchange channel sees it."""
 
     turn: Turn
-    """The time that this call may take."""
+    """Limits the time of this call."""
 
     def open(self, handler: frames.ChannelHandler) -> int | None:
-        """Take a channel number; None while the broker allows no more of them."""
+        """Take a channel number; None while the broker allows no more channels."""
 
     @property
     def watched(self) -> bool:
-        """Something waits until the broker has looked at all that is written."""
+        """Whether something waits until the broker has processed everything that is written."""
 
     def write(self, data: bytes) -> None:
         """Write whole frames."""
@@ -64,14 +64,14 @@ class ChannelHost(Protocol):
         """Answer the broker's `channel.close`; the number is free again."""
 
     def reroute(self, slots: Iterable[Slot]) -> None:
-        """Move messages to the routes that are right by what was learned since they were taken."""
+        """Move messages to other routes, if something learned since they were taken requires it."""
 
     def changed(self, exchange_channel: ExchangeChannel) -> None:
-        """Look at the exchange channel again: something was answered."""
+        """Check the exchange channel again, because the broker has answered."""
 
 
 class ExchangeChannel:
-    """What waits for one route and what is in flight to it, in the order of the calls."""
+    """The messages of one route that wait or are in flight, in the order of the calls."""
 
     def __init__(
         self, route: Route, standing: Standing, *, line: ChannelHost, encoder: SlotEncoder, clock: Callable[[], float], emit: events.Sink
@@ -90,33 +90,33 @@ class ExchangeChannel:
         self._marks: Barriers[Slot] = Barriers()
         self._book: ConfirmTracker[Slot] = ConfirmTracker(relay_id)
         self._strict = False
-        """In quarantine after a death: nothing is written before the confirms of what went before, so that nothing is sent a third time."""
+        """In quarantine after a death: each write waits for the confirms of the previous one, so that nothing is sent a third time."""
         self._burst = 1
 
     @property
     def idle(self) -> bool:
-        """Nothing waits and nothing is in flight."""
+        """Whether nothing waits and nothing is in flight."""
         return not (self._waiting or self._suspects or self._accepted or self._book)
 
     @property
     def eager(self) -> bool:
-        """Something waits that may be written now."""
+        """Whether a message waits that may be written now."""
         waits = self._waiting or self._suspects or self._accepted
         return bool(waits) and (self.standing.proven or not self._book) and self._marks.room > 0
 
     @property
     def asking(self) -> bool:
-        """Whether the broker has yet to say if it takes anything for this exchange; it says so at once, however slow the queues are."""
+        """Whether the broker has yet to answer if it accepts messages for this exchange; slow queues do not delay this answer."""
         return self._marks.open and not self.standing.proven
 
     @property
     def unseen(self) -> bool:
-        """Something is written that the broker has not looked at."""
+        """Whether something is written that the broker has not processed."""
         return self._marks.open and bool(self._book)
 
     @property
     def in_flight(self) -> bool:
-        """Something is written and not answered."""
+        """Whether something is written and not answered."""
         return bool(self._book)
 
     @property
@@ -126,7 +126,7 @@ class ExchangeChannel:
 
     @property
     def unconfirmed_since(self) -> float | None:
-        """When the oldest write without a confirm was, None when nothing is in flight."""
+        """Time of the oldest write without a confirm, None if nothing is in flight."""
         if self._book.oldest is None:
             return None
         job, index = self._book.oldest
@@ -139,12 +139,12 @@ class ExchangeChannel:
             self._waiting.extend(slots)
             return
         for slot in slots:
-            # What can never be sent gets a result of its own, whatever its exchange: now, or with the next attempt if this turn is over.
+            # A message that can never be sent gets its own result, not the exchange's: now, or at the next attempt if this turn is over.
             if self._line.turn.look() or self._encoder.encode(slot, now) is not None:
                 decide_all([slot], refusal)
 
     def step(self) -> bool:
-        """Write the next chunk, or the next message alone while the exchange is not proven; False: no channel is to be had."""
+        """Write the next chunk, or the next message alone while the exchange is not proven; False: no channel is available."""
         source = self._accepted or self._suspects or self._waiting
         slots, encodeds = self._next(source, min(self._burst_of(source), self._marks.room))
         if not slots:
@@ -164,18 +164,18 @@ class ExchangeChannel:
         return True
 
     def suspects(self) -> list[Slot]:
-        """What the broker may have been looking at when the connection ended; nothing is in flight any more."""
+        """Messages that the broker may have been processing when the connection ended; afterwards nothing is in flight."""
         _, suspects, untouched = self._forget_channel()
         return [*suspects, *untouched]
 
     def rest(self) -> int | None:
-        """Give up the channel number while idle; what is known of the exchange stays."""
+        """Give up the channel number while idle; the standing of the exchange stays."""
         channel, self.channel = self.channel, None
         self._forget_channel()
         return channel
 
     def acked(self, tag: int, *, multiple: bool) -> None:
-        """Confirmed, or returned before."""
+        """The broker confirms messages; a message that it returned before is unroutable."""
         now = self._clock()
         confirmed, returned = self._book.ack(tag, multiple=multiple)
         self._marks.confirmed(tag)
@@ -188,13 +188,13 @@ class ExchangeChannel:
         self._answered()
 
     def nacked(self, tag: int, *, multiple: bool) -> None:
-        """Refused without a reason."""
+        """The broker refuses messages without a reason."""
         decide_all(self._book.nack(tag, multiple=multiple), NACKED)
         self._marks.confirmed(tag)
         self._answered()
 
     def returned(self, relay_id: str, reason: ReturnReason) -> None:
-        """Unroutable; decided when its ack comes."""
+        """The broker returns a message as unroutable; its result is decided when its ack comes."""
         self._book.returned(relay_id, reason)
 
     def replied(self, method: tuple[int, int]) -> None:
@@ -207,7 +207,7 @@ class ExchangeChannel:
                 self._line.changed(self)
 
     def closed(self, reason: ReturnReason) -> None:
-        """The channel died: split what was in flight by the marks, and refuse a message that is the only suspect."""
+        """The channel died: divide the messages in flight by the marks, and refuse a message that is the only suspect."""
         if self.channel is not None:
             self._line.closed(self.channel)
         self.channel, self.standing.proven = None, False
@@ -242,7 +242,7 @@ class ExchangeChannel:
         self._emit(broker.ExchangeProven(self.exchange))
 
     def _blame(self, slot: Slot, reason: ReturnReason) -> None:
-        """Refuse a message; if the reason is the exchange itself, also refuse what waits for it, except what may have been taken before."""
+        """Refuse a message. If the exchange is the reason, refuse all its messages, but not those that the broker may have accepted."""
         refusal = refusal_of(reason)
         if self._encoder.learn(slot, reason):
             waiting, self._waiting = self._waiting, deque()
@@ -257,14 +257,14 @@ class ExchangeChannel:
         self.standing.refusal, self.standing.refused_until = refusal, self._clock() + REMEMBER_REFUSAL
 
     def _marked(self, encodeds: Sequence[Encoded], channel: int, first: int) -> Iterator[bytes]:
-        """Frames with a mark behind each few messages and behind the last."""
+        """Frames, with a mark after every few messages and after the last one."""
         mark = frames.ask_qos(channel)
         for run in self._marks.ask(first, len(encodeds)):
             yield encode_batch(encodeds[run], channel)
             yield mark
 
     def _forget_channel(self) -> tuple[list[Slot], list[Slot], list[Slot]]:
-        """What the channel leaves open: accepted, suspects, never looked at."""
+        """The messages that the channel leaves open: accepted, suspected, unprocessed."""
         marks, self._marks = self._marks, Barriers()
         return marks.part(self._book.close())
 
@@ -276,7 +276,7 @@ class ExchangeChannel:
         return 1 if source is self._suspects else self._burst
 
     def _next(self, source: deque[Slot], most: int) -> tuple[list[Slot], list[Encoded]]:
-        """Take up to `most` messages from the front, about `CHUNK_BYTES`, in this turn; what cannot be sent is decided on the way."""
+        """Take up to `most` messages from the front, about `CHUNK_BYTES`, in this turn; decide those that cannot be sent."""
         slots: list[Slot] = []
         encodeds: list[Encoded] = []
         now, size = self._clock(), 0
@@ -287,7 +287,7 @@ class ExchangeChannel:
                 slots.append(slot)
                 encodeds.append(encoded)
                 size += sum(map(len, encoded))
-            # Options alone take long.
+            # Only a message with options can take long to encode.
             if slot[0].claims[slot[1]].options is not None and self._line.turn.look():
                 break
         return slots, encodeds

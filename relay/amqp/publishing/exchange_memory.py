@@ -1,4 +1,4 @@
-"""What the broker has said of each exchange, remembered without the channel on which it was said. No I/O."""
+"""Remembers what the broker has said about each exchange, even after the channel is closed. No I/O."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from relay.amqp.publishing.routes import Route, Way
 from relay.message import PublishResult
 
 MOST_REMEMBERED: Final = 10_000
-"""Exchanges that are remembered, those that had a message last: half a kilobyte each, and the length of the name."""
+"""How many of the last used exchanges are remembered: half a kilobyte each, and the length of the name."""
 FORGET_AFTER: Final = 600.0
 """Seconds without a message after which an exchange is forgotten; by default no backoff is longer."""
 
 
 @dataclass(slots=True)
 class Standing:
-    """What the broker has said of an exchange on one of its routes."""
+    """What the broker has said about an exchange on one of its routes."""
 
     proven: bool = False
-    """It takes what goes there."""
+    """Whether it accepts messages there."""
     announced: bool = False
-    """It has closed a channel over the exchange, which was reported, and has taken nothing since."""
+    """Whether the quarantine was reported: the broker closed a channel over the exchange and has accepted nothing since."""
     refusal: PublishResult | None = None
-    """Why it takes nothing."""
+    """Why it accepts nothing."""
     refused_until: float = 0.0
-    """When it is asked again: monotonic seconds."""
+    """When the broker is asked again: monotonic seconds."""
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class ExchangeMemory:
         return len(self._exchanges)
 
     def standing_of(self, route: Route, standing: Standing | None = None) -> Standing:
-        """Return what is known of a route that has a message, or else was known when it got its channel; forget exchanges long unused."""
+        """Return the standing of a route that has a message, or `standing` if the route was forgotten; forget exchanges long unused."""
         exchange, way = route
         now = self._clock()
         known = self._exchanges.get(exchange)
@@ -66,6 +66,6 @@ class ExchangeMemory:
         return known.by_way.setdefault(way, standing or Standing())
 
     def is_proven(self, exchange: str) -> bool:
-        """Whether the broker takes what goes to an exchange, on one of its routes."""
+        """Whether the broker accepts messages for an exchange on any of its routes."""
         known = self._exchanges.get(exchange)
         return known is not None and any(standing.proven for standing in known.by_way.values())

@@ -1,7 +1,7 @@
-"""Messages in the name of another user, which RabbitMQ takes from impersonators alone. No I/O.
+"""Messages in the name of another user, which RabbitMQ accepts only from impersonators. No I/O.
 
-It looks for the tag `impersonator` of the user who has logged in (`check_user_id_header` in rabbit_channel.erl). So the first refusal on a
-connection holds for all such messages on it, and none of the others has to close a channel.
+RabbitMQ checks whether the user who has logged in has the tag `impersonator` (`check_user_id_header` in rabbit_channel.erl). So the first
+refusal on a connection applies to all such messages on it, and no other message has to close a channel.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from relay.message import Claim, PublishResult, Verdict
 
 
 class ForeignNames:
-    """What one connection has learned of them.
+    """What one connection has learned about such messages.
 
     Args:
-        user: who is logged in, None where that is not known; then nothing is learned.
+        user: who is logged in, None if that is not known; then nothing is learned.
 
     """
 
     def __init__(self, user: str | None) -> None:
         self.user = user
         self.refusal: PublishResult | None = None
-        """What becomes of such messages, once the broker has refused one."""
+        """The result of such messages, once the broker has refused one of them."""
 
     def learn(self, claim: Claim, reason: ReturnReason) -> None:
         """The broker closed a channel over this message."""
@@ -35,7 +35,7 @@ class ForeignNames:
 
 
 def names_another(claim: Claim, user: str | None) -> bool:
-    """Whether the message is to go out in a name that is not the connection's; options that cannot be read never go out."""
+    """Whether the message names another user than the connection's; a message with unreadable options is never sent."""
     options = claim.options
     if options is None or b"user" not in options:
         return False

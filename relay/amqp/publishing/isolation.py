@@ -1,8 +1,8 @@
-"""Whose turn it is if a message may have ended a connection: it is sent while the broker has nothing else to look at. No I/O.
+"""Messages that may have ended a connection take turns: each is sent while the broker has nothing else to process. No I/O.
 
 RabbitMQ closes the whole connection over some errors, and does not say which message is the cause. Every message that the broker
-may have been looking at is a suspect and is sent again alone: the others write nothing until the broker has looked at it. If the
-connection ends again, only one message, or a few, can be the cause. In between, others may write for as long as they had to wait.
+may have been processing is a suspect and is sent again alone: other messages are not written until the broker has processed it. If the
+connection ends again, only one message, or a few, can be the cause. After each turn others may write for as long as they had to wait.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from relay.amqp.publishing.exchange_channel import ExchangeChannel
 from relay.amqp.publishing.routes import Route
 
 PATIENCE: Final = 1.0
-"""Seconds to wait at the most until the broker has looked at everything else, and then at what goes alone."""
+"""The most seconds to wait until the broker has processed everything else, and again until it has processed the suspect."""
 
 
 class Isolation:
-    """Exchange channels of messages that go alone, and whether the others may write.
+    """Exchange channels of messages that are sent alone, and whether the others may write.
 
     Args:
-        exchange_channels: all of the connection.
+        exchange_channels: all exchange channels of the connection.
         clock: monotonic seconds.
 
     """
@@ -31,17 +31,17 @@ class Isolation:
         self._exchange_channels = exchange_channels
         self._clock = clock
         self._waiting: OrderedDict[ExchangeChannel, float] = OrderedDict()
-        """Those that wait for their turn, and since when."""
+        """Exchange channels that wait for their turn, and since when."""
         self._current: ExchangeChannel | None = None
         self._since: float | None = None
         """Since when the others write nothing."""
         self._went_at = 0.0
         self._others_until = 0.0
         self.active = False
-        """An exchange channel waits for its turn, or has it."""
+        """Whether an exchange channel waits for its turn, or has it."""
 
     def is_going(self, exchange_channel: ExchangeChannel) -> bool:
-        """Whether it is its turn."""
+        """Whether it is this exchange channel's turn."""
         return exchange_channel is self._current
 
     def add(self, exchange_channel: ExchangeChannel) -> None:
@@ -50,19 +50,19 @@ class Isolation:
         self.active = True
 
     def discard(self, exchange_channel: ExchangeChannel) -> None:
-        """Forget an exchange channel that waits no more."""
+        """Forget an exchange channel that no longer waits."""
         self._waiting.pop(exchange_channel, None)
         self.active = self._current is not None or bool(self._waiting)
 
     def kept(self, ready: Iterable[ExchangeChannel]) -> Iterator[tuple[ExchangeChannel, float]]:
-        """Exchange channels that wait for their turn, those of `ready` that may not write meanwhile, and since when."""
+        """Exchange channels that wait for their turn, and those of `ready` that may not write meanwhile, each with the time since when."""
         yield from self._waiting.items()
         if self._since is not None:
             yield from ((exchange_channel, self._since) for exchange_channel in ready if exchange_channel.eager)
 
     @property
     def hushes(self) -> bool:
-        """No other exchange channel may write now."""
+        """Whether no other exchange channel may write now."""
         now = self._clock()
         if self._current is not None and (not self._current.unseen or now >= self._went_at + PATIENCE):
             self._others_until = now + (now - (self._since or now))
@@ -71,7 +71,7 @@ class Isolation:
         return self._current is not None or bool(self._waiting and now >= self._others_until)
 
     def next(self) -> ExchangeChannel | None:
-        """The exchange channel whose turn it is; None while there is none, or the broker has not looked at everything else."""
+        """The exchange channel whose turn begins; None if none waits, or while the broker has not processed everything else."""
         if self._current is not None or not self._waiting:
             return None
         now = self._clock()

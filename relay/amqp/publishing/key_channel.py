@@ -1,4 +1,4 @@
-"""Asks for routing keys of an exchange of which the broker refuses some: one message at a time while it does. No I/O."""
+"""Tries the routing keys of an exchange if the broker refuses some of them: one message at a time while it refuses. No I/O."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from relay.codec.encoder import Encoded
 
 
 class KeyChannel(ExchangeChannel):
-    """Is never proven, as one key says nothing of the next: what is written waits for the answer to what went before."""
+    """Is never proven, because one key says nothing about the next: each write waits for the answer to the previous one."""
 
     _newest = False
-    """The newest and the oldest take turns, so that a new message does not wait behind thousands that are refused."""
+    """The newest and the oldest message take turns, so that a new message does not wait behind thousands that are refused."""
     _in_a_row = 0
-    """Messages that were taken since the last refusal: an exchange with ever new keys soon sends many of them at one time."""
+    """Messages accepted since the last refusal: the more there are, the more messages are written at one time."""
 
     @property
     def unconfirmed_since(self) -> float | None:
-        """When the oldest message was claimed that waits or is in flight."""
+        """When the oldest message that waits was claimed, or the oldest in flight was written."""
         waits = [slots[0][0].batch.claimed_tick for slots in (self._accepted, self._suspects, self._waiting) if slots]
         since = super().unconfirmed_since
         return min([*waits, *([] if since is None else [since])], default=None)
 
     def _took(self, slots: Sequence[Slot]) -> None:
-        """What waits with a key that was taken goes with the others of its exchange."""
+        """Move waiting messages whose key was accepted to the normal route of their exchange."""
         super()._took(slots)
         self._in_a_row += len(slots)
         taken = {job.claims[index].routing_key for job, index in slots}

@@ -1,4 +1,4 @@
-"""Exchanges of which the broker is asked whether it takes anything for them: a few at one time, however many there are. No I/O."""
+"""Asks the broker whether it accepts messages for new exchanges: for a few at one time, however many there are. No I/O."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 from relay.amqp.publishing.exchange_channel import ExchangeChannel
 
 MAX_PROBES: Final = 50
-"""Exchanges of which the broker is asked at one time whether they exist: each costs it a channel, and it takes them in turn with the
-messages of others."""
+"""Exchanges whose existence is asked for at one time. Each costs the broker a channel, and the broker handles these channels in turn with
+those of other exchanges."""
 ANSWERS_WITHIN: Final = 1.0
-"""Seconds after which an exchange that the broker has not answered for keeps no other from being asked for. Matching a topic's patterns
-can take RabbitMQ longer than any message lives."""
+"""Seconds after which an exchange without an answer no longer keeps other exchanges from being asked for. RabbitMQ can need longer to match
+a topic's patterns than any message lives."""
 
 
 class Probes:
-    """Who is asked for, and who waits for that.
+    """Exchanges that are asked for, and exchanges that wait to be asked for.
 
     Args:
-        most: exchanges that are asked for at one time. As many again may be without an answer for longer; then the others wait.
+        most: how many exchanges are asked for at one time. As many again may be overdue for an answer; beyond that, others wait.
         clock: monotonic seconds.
 
     """
@@ -29,17 +29,17 @@ class Probes:
         self._most = most
         self._clock = clock
         self.unanswered: set[ExchangeChannel] = set()
-        """The broker owes an answer."""
+        """Exchange channels for which the broker's answer is outstanding."""
         self._recent: OrderedDict[ExchangeChannel, float] = OrderedDict()
-        """Those of them that it has not owed for long, and since when."""
+        """Those of them that are not overdue, and since when."""
         self.waiting: OrderedDict[ExchangeChannel, float] = OrderedDict()
-        """Channels that wait until fewer others are asked for, and since when."""
+        """Exchange channels that wait until fewer others are asked for, and since when."""
         self._newest = False
-        """The newest and the oldest take turns, so that a new exchange does not wait behind thousands that are missing."""
+        """The newest and the oldest exchange take turns, so that a new one does not wait behind thousands that are missing."""
 
     @property
     def full(self) -> bool:
-        """As many are asked for as may be."""
+        """Whether no more exchanges may be asked for now."""
         if len(self._recent) < self._most:
             return False
         overdue = self._clock() - ANSWERS_WITHIN
@@ -54,21 +54,21 @@ class Probes:
             self._recent[exchange_channel] = self._clock()
 
     def ended(self, exchange_channel: ExchangeChannel) -> None:
-        """The broker has answered, or will not."""
+        """The broker has answered, or will not answer."""
         self.unanswered.discard(exchange_channel)
         self._recent.pop(exchange_channel, None)
 
     def wait(self, exchange_channel: ExchangeChannel) -> None:
-        """Ask when an answer has come, or has not come for too long."""
+        """Let it wait until another exchange is answered or overdue."""
         self.waiting.setdefault(exchange_channel, self._clock())
 
     def next(self) -> ExchangeChannel | None:
-        """Who may be asked for now."""
+        """The exchange channel that may be asked for now."""
         if not self.waiting or self.full:
             return None
         self._newest = not self._newest
         return self.waiting.popitem(last=self._newest)[0]
 
     def forget(self, exchange_channel: ExchangeChannel) -> None:
-        """It has nothing to ask for."""
+        """It no longer needs to be asked for."""
         self.waiting.pop(exchange_channel, None)

@@ -1,4 +1,4 @@
-"""One batch on its way: the result of each of its messages, and the portions in which they are handed back; no I/O."""
+"""One batch that is being published: the result of each message, and the portions in which results are handed back; no I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ABANDONED: Final = PublishResult(Verdict.UNKNOWN, "abandoned", "No caller waits 
 
 
 class PublishBatch:
-    """Results of a batch, written once each; a slot of a confirm book is a job and an index into it."""
+    """Results of a batch, each written once; a slot of a `ConfirmTracker` is a job and an index into it."""
 
     __slots__ = (
         *("_clock", "_done", "_reported", "_undecided"),
@@ -27,12 +27,12 @@ class PublishBatch:
         self.claims = batch.claims
         self.results: list[PublishResult | None] = [None] * count
         self.published = [0.0] * count
-        """Monotonic time of the first write; 0.0: the broker cannot have it."""
+        """Monotonic time of the first write; 0.0: the broker cannot have the message."""
         self.confirmed = [0.0] * count
         self.doubted: set[int] = set()
-        """What the broker may have taken on a channel that died before the confirm."""
+        """Messages that the broker may have accepted on a channel that died before the confirm."""
         self.refused: dict[int, PublishResult] = {}
-        """What a contract says of messages that are otherwise fit to be sent."""
+        """Refusals by a contract, of messages that could otherwise be sent."""
         self._undecided = count
         self._reported: set[int] = set()
         self._done = asyncio.Event()
@@ -41,7 +41,7 @@ class PublishBatch:
 
     @property
     def done(self) -> bool:
-        """Every message has its result."""
+        """Whether every message has its result."""
         return not self._undecided
 
     def in_doubt(self) -> list[Slot]:
@@ -49,7 +49,7 @@ class PublishBatch:
         return [(self, index) for index, result in enumerate(self.results) if result is None and self.published[index]]
 
     def decide(self, index: int, result: PublishResult, confirmed: float = 0.0) -> None:
-        """Write the result of one message; the first one holds."""
+        """Write the result of one message; later results for it are ignored."""
         if self.results[index] is not None:
             return
         self.results[index] = result
@@ -59,7 +59,7 @@ class PublishBatch:
             self._done.set()
 
     def give_up(self, *, written: PublishResult | None, unwritten: PublishResult) -> None:
-        """Decide what is undecided by whether the broker may have it; None leaves what was written to its confirm."""
+        """Decide undecided messages by whether the broker may have them; `written=None` leaves written messages to their confirm."""
         for index, result in enumerate(self.results):
             if result is None:
                 verdict = written if self.published[index] else unwritten
@@ -67,7 +67,7 @@ class PublishBatch:
                     self.decide(index, verdict)
 
     async def portions(self, patience: float) -> AsyncGenerator[Portion, None]:
-        """Yield everything at once, or each `patience` seconds what was decided since; return when all is handed over."""
+        """Yield all results at once, or every `patience` seconds the new ones; return when all are handed over."""
         try:
             while len(self._reported) < len(self.claims):
                 await self._wait(patience)
@@ -79,7 +79,7 @@ class PublishBatch:
             self.give_up(written=ABANDONED, unwritten=ABANDONED)
 
     async def _wait(self, patience: float) -> None:
-        """Until all is decided, or patience ends; then nothing that is past its deadline may be written any more."""
+        """Wait until all is decided or `patience` ends; then decide unwritten messages that are past their deadline."""
         try:
             async with asyncio.timeout(patience):
                 await self._done.wait()
@@ -104,19 +104,19 @@ Slot = tuple[PublishBatch, int]
 
 
 def relay_id(slot: Slot) -> str:
-    """Return the id by which the broker returns it."""
+    """Return the id by which a returned message is recognised."""
     job, index = slot
     return job.claims[index].id
 
 
 def decide_all(slots: Iterable[Slot], result: PublishResult) -> None:
-    """Write one result for all of them."""
+    """Write the same result for all of them."""
     for job, index in slots:
         job.decide(index, result)
 
 
 def doubt(slots: Iterable[Slot]) -> None:
-    """Note that the broker may have taken them."""
+    """Note that the broker may have accepted them."""
     for job, index in slots:
         job.doubted.add(index)
 

@@ -1,4 +1,4 @@
-"""Publishes batches to RabbitMQ over one supervised connection and says what became of each message."""
+"""Publishes batches to RabbitMQ over one supervised connection and returns the result of each message."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ _CUT = PublishResult(Verdict.UNKNOWN, "cut", "The relay stopped waiting for the 
 _CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped before it was written.")
 
 COUNTED = 0.1
-"""Seconds in which the broker mostly still counts a channel that was closed, where it counts them."""
+"""Seconds for which the broker usually still counts a closed channel, if it limits channels."""
 
 
 class Checks(Protocol):
-    """What has a say before messages are written."""
+    """Checks that may refuse messages before they are written."""
 
     def concerned(self, batch: Batch) -> list[int]:
-        """Places of the messages that it has a say on."""
+        """Places of the messages that must be checked."""
 
     async def check(
         self, batch: Batch, places: Sequence[int], hand_over: Callable[[Sequence[int], Mapping[int, PublishResult]], None]
     ) -> None:
-        """Check these messages; hand over each place as soon as it was, with the results of those that are not to be sent."""
+        """Check these messages; hand over each place as soon as it is checked, with the results of messages that must not be sent."""
 
     async def aclose(self) -> None:
-        """End what checks; legal at any time, and again."""
+        """End the checks; may be called at any time, and repeatedly."""
 
 
 class RabbitPublisher:
     """The port `Publisher` on RabbitMQ.
 
-    Per message there is no task, no future and no lock: a batch is encoded and written at once, one channel per exchange,
+    A message costs no task, no future and no lock: a batch is encoded and written at once, on one channel per exchange,
     and the broker's answers write the results.
 
     Args:
-        urls: `amqp://` or `amqps://` URLs of brokers that hold the same vhost, or what gives one; tried in turn, each with all its hosts.
+        urls: `amqp://` or `amqps://` URLs of brokers with the same vhost, or secrets that give one; tried in turn, each with all its hosts.
         name: the broker lists the connection as `outbox-relay/<name>`.
         encoder: makes the encoder for a negotiated frame size.
-        checks: looks at messages before they are written; None for no checks.
+        checks: checks messages before they are written; None for no checks.
         emit: sink of events.
-        heartbeat: seconds; a dead peer is noticed within three times that and three seconds.
-        patience: seconds after which a batch hands over what is decided so far.
+        heartbeat: seconds; a dead peer is noticed within three heartbeats and three seconds.
+        patience: seconds after which a batch hands over the results that it has so far.
         open_channels: idle channels above this number are closed, the least recently used first.
         clock: monotonic seconds.
 
@@ -99,16 +99,16 @@ class RabbitPublisher:
 
     @property
     def ready(self) -> bool:
-        """Connected and not blocked."""
+        """Whether it is connected and not blocked."""
         return self._ready.is_set()
 
     async def start(self) -> None:
-        """Begin to connect; returns at once. Starting again changes nothing."""
+        """Begin to connect, and return at once. A second call changes nothing."""
         if self._task is None:
             self._task = asyncio.create_task(self._supervisor.run(), name="broker supervisor")
 
     async def aclose(self) -> None:
-        """Cut what is in flight and close the connection; legal at any time, and again."""
+        """Give up on messages in flight and close the connection; may be called at any time, and repeatedly."""
         task, self._task = self._task, None
         self.cut()
         if task is not None:
@@ -123,7 +123,7 @@ class RabbitPublisher:
         await self._ready.wait()
 
     def publish(self, batch: Batch) -> AsyncGenerator[Portion, None]:
-        """Write a batch, in the order of the calls within each exchange but for what is checked; yield portions of results."""
+        """Write a batch and yield portions of results. Each exchange keeps the order of the calls, except for messages that are checked."""
         job = PublishBatch(batch, self._clock)
         wait: Sequence[int] = ()
         if self._stopped_writing:
@@ -137,21 +137,21 @@ class RabbitPublisher:
         return self._portions(job, wait)
 
     def stop_writing(self) -> None:
-        """Write nothing new, for good: what was not written is UNWRITTEN, the rest waits for its confirm.
+        """Write nothing new any more: messages that were not written are UNWRITTEN, the rest wait for their confirms.
 
-        What went down with its channel was written, so it may still be written again: that is how its confirm comes.
+        A message that was written on a channel that died may still be written again, because its confirm can come in no other way.
         """
         self._stopped_writing = True
         for job in self._jobs:
             job.give_up(written=None, unwritten=_CUT_UNWRITTEN)
 
     def cut(self) -> None:
-        """Give up on confirms: what was written is UNKNOWN, the rest UNWRITTEN."""
+        """Give up on confirms: written messages are UNKNOWN, the rest are UNWRITTEN."""
         for job in self._jobs:
             job.give_up(written=_CUT, unwritten=_CUT_UNWRITTEN)
 
     def silent(self) -> dict[str, float]:
-        """Seconds since the oldest write without a confirm, or check without an end, of each exchange that has one."""
+        """Seconds since the oldest unconfirmed write or unfinished check, for each exchange that has one."""
         silent, now = self._session.silent() if self._session else {}, self._clock()
         for (_, exchange), since in self._checking.items():
             silent[exchange] = max(now - since, silent.get(exchange, 0.0))
@@ -179,7 +179,7 @@ class RabbitPublisher:
         self._ready.set()
 
     def down(self, lost: ConnectionLost) -> None:
-        """Decide what the lost connection leaves open; nothing is sent again here."""
+        """Decide the messages that the lost connection leaves open; nothing is sent again here."""
         if self._session and self._session.blocked:
             # The broker reports a lasting alarm to the next connection again, but never its end to this one.
             self._emit(broker.BrokerUnblocked())
@@ -195,7 +195,7 @@ class RabbitPublisher:
             job.give_up(written=unknown, unwritten=unwritten)
 
     def blocked(self, reason: str) -> None:
-        """Write nothing more until the alarm is over; what is in flight waits."""
+        """Write nothing more until the alarm is over; messages in flight wait."""
         if self._session:
             self._session.blocked = True
             self._ready.clear()
@@ -228,7 +228,7 @@ class RabbitPublisher:
                     await checking
 
     async def _check(self, job: PublishBatch, wait: Sequence[int]) -> None:
-        """Submit messages once they are checked; those that are refused too, since another reason may come before."""
+        """Submit messages once they are checked, refused ones too, because another reason may take precedence."""
         assert self._checks is not None
         left = Counter((job, job.claims[place].exchange) for place in wait)
         self._checking |= dict.fromkeys(left, self._clock())

@@ -1,4 +1,4 @@
-"""What becomes of a message that the broker does not take, by the broker's own words. No I/O."""
+"""The result of a message that the broker does not accept, by the broker's reply. No I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REFUSAL_CODES: Final = {frames.NOT_FOUND: "exchange_missing", frames.ACCESS_REF
 def refusal_of(reason: ReturnReason) -> PublishResult:
     """The result of a message whose channel the broker closed over it.
 
-    403 for a topic is a matter of the routing key, for an exchange of all its messages; so is 404.
+    403 for a topic concerns one routing key; 403 for an exchange concerns all its messages, and so does 404.
     """
     found = said(reason)
     code = _REFUSAL_CODES.get(reason.code, "broker_refused")
@@ -36,6 +36,6 @@ def refusal_of(reason: ReturnReason) -> PublishResult:
 
 
 def unroutable(claim: Claim, reason: ReturnReason) -> PublishResult:
-    """The result of a message that came back."""
+    """The result of a message that the broker returned."""
     sentence = f"No queue takes routing key {claim.routing_key!r} of exchange {claim.exchange!r} ({reason.code} {reason.text})."
     return PublishResult(Verdict.RETURNED, "unroutable", sentence)

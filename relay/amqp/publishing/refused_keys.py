@@ -1,8 +1,8 @@
-"""Routing keys that the broker does not take from this user, of exchanges where it refuses some (403 for a topic). No I/O.
+"""Routing keys that the broker does not accept from this user (403 for a topic). No I/O.
 
 RabbitMQ's topic permissions are patterns that no client can read, and RabbitMQ closes a channel over each key that they forbid. So after
-the first refusal, keys of such an exchange that have not been taken yet are tried apart (`key_channel`). A key that was refused is not
-tried again for a while: its messages are refused without asking the broker.
+the first refusal, keys of that exchange that have not been accepted yet are tried on a separate channel (`key_channel`). A refused key is
+not tried again for a while: its messages are refused without asking the broker.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from relay.amqp.confirms import ReturnReason
 from relay.message import Claim, PublishResult, Verdict
 
 REMEMBERED: Final = 60.0
-"""Seconds after which a key that was refused is asked for again: somebody may have permitted it."""
+"""Seconds after which a refused key is tried again: it may have been permitted since."""
 MAX_KEYS: Final = 20_000
-"""Keys that are remembered of either kind, those that were met last: half a kilobyte for each of the longest."""
+"""How many refused keys, and how many accepted keys, are remembered, the latest ones: half a kilobyte for each of the longest."""
 _Key = tuple[str, str]
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class RefusedKeys:
-    """What one connection has learned of them.
+    """What one connection has learned about routing keys.
 
     Args:
         clock: monotonic seconds.
@@ -35,10 +35,10 @@ class RefusedKeys:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.refused: OrderedDict[_Key, float] = OrderedDict()
-        """Keys that are not asked for again, and until when."""
+        """Keys that are not tried again, and until when."""
         self._taken: OrderedDict[_Key, None] = OrderedDict()
         self.exchanges: OrderedDict[str, float] = OrderedDict()
-        """Where some are refused, and until when that is known."""
+        """Exchanges of which some keys are refused, and until when that counts."""
 
     def learn(self, claim: Claim, reason: ReturnReason) -> bool:
         """The broker closed a channel over this message; return whether its exchange is guarded from now on."""
@@ -52,7 +52,7 @@ class RefusedKeys:
         return not guarded
 
     def took(self, claims: Iterable[Claim]) -> None:
-        """The broker has taken messages of an exchange that is guarded."""
+        """The broker has accepted messages of a guarded exchange."""
         for claim in claims:
             _note(self._taken, _key(claim), None)
 
@@ -62,14 +62,14 @@ class RefusedKeys:
         return any(now < self.exchanges.get(exchange, now) for exchange in exchanges)
 
     def refusal(self, claim: Claim) -> PublishResult | None:
-        """What becomes of a message with a key that was refused lately."""
+        """The result of a message whose key was refused lately; None for other messages."""
         if self._clock() >= self.refused.get(_key(claim), 0.0):
             return None
         words = f"RabbitMQ has refused routing key {claim.routing_key!r} of exchange {claim.exchange!r} within the last minute (403)"
         return PublishResult(Verdict.REFUSED, "access_refused", f"{words}: correct it, or permit it (rabbitmqctl set_topic_permissions).")
 
     def is_open(self, claim: Claim) -> bool:
-        """Whether the broker is to be asked for its key: it refuses some of this exchange, and nothing is known of this one."""
+        """Whether its key must be tried first: the broker refuses some keys of this exchange, and this key is unknown."""
         return self.guards([claim.exchange]) and _key(claim) not in self._taken and self.refusal(claim) is None
 
 
@@ -78,7 +78,7 @@ def _key(claim: Claim) -> _Key:
 
 
 def _note(notes: OrderedDict[K, V], key: K, value: V) -> None:
-    """Note what was learned last, and forget what was learned first."""
+    """Note what was learned last, and forget the oldest notes."""
     notes[key] = value
     notes.move_to_end(key)
     if len(notes) > MAX_KEYS:

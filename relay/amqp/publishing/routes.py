@@ -1,13 +1,13 @@
-"""Which way a message goes: over its exchange's channel, or over another one of that exchange, apart from the others. No I/O.
+"""Which way a message goes: over its exchange's normal channel, or over a separate channel of that exchange. No I/O.
 
-RabbitMQ closes a channel over one message, and everything else in flight on that channel is sent again. So a message that may
-foreseeably close its channel goes apart, where only messages of the same kind can be repeated:
+RabbitMQ may close a channel over one message; then everything else in flight on that channel is sent again. So a message that may
+foreseeably close its channel goes apart, so that only messages of the same kind are repeated. These are messages with:
 
-- another user's name (`user_id`), which RabbitMQ takes from impersonators alone (406), see `relay.amqp.publishing.foreign_names`;
-- a large payload: no client can read the broker's `max_message_size` (406);
-- a second attempt, whatever made the first fail: a routing key without permission (403) cannot be foreseen before.
+- another user's name (`user_id`), which RabbitMQ accepts only from impersonators (406), see `relay.amqp.publishing.foreign_names`;
+- a large payload, because no client can read the broker's `max_message_size` (406);
+- a failed attempt, for whatever reason: for example, a routing key without permission (403) cannot be foreseen.
 
-Once the broker has refused a routing key of an exchange, keys of it that are not known yet are tried apart: see
+Once the broker has refused a routing key of an exchange, the exchange's unknown keys are tried apart: see
 `relay.amqp.publishing.refused_keys`.
 
 A message over which the broker may have closed the whole connection goes alone: see `relay.amqp.publishing.isolation`.
@@ -26,14 +26,14 @@ from relay.message import Batch, Claim
 
 
 class Way(Enum):
-    """Each exchange has a channel for each of them."""
+    """How messages of an exchange go; an exchange has a channel for each way."""
 
     SHARED = "shared"
-    """With all others."""
+    """With all other messages of the exchange."""
     APART = "apart"
-    """With those that may close their channel."""
+    """With messages that may close their channel."""
     ASKED = "asked"
-    """With a routing key that the broker may refuse."""
+    """With messages whose routing key the broker may refuse."""
     ALONE = "alone"
     """With nothing else on any channel."""
 
@@ -54,8 +54,8 @@ def by_route(
 
     Args:
         batch: the messages.
-        user: who is logged in, None where that is not known.
-        keys: routing keys that the broker does not take.
+        user: who is logged in, None if that is not known.
+        keys: routing keys that the broker does not accept.
         places: which of them, None for all.
         blamed: ids of messages over which a connection may have ended.
 
@@ -63,7 +63,7 @@ def by_route(
     claims = batch.claims
     if places is not None:
         return _grouped((place, (claims[place].exchange, _way(claims[place], user, keys, blamed))) for place in places)
-    # Most batches hold nothing of the kind, which passes in C tell.
+    # Most batches have no such message; a few passes in C show that.
     large = max(map(len, map(_payload, claims)), default=0) > LARGE
     looks = large or any(map(_options, claims)) or max(map(_attempts, claims), default=0) > 1
     if looks or keys.guards(batch.exchanges):

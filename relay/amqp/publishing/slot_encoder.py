@@ -1,4 +1,4 @@
-"""What is written of a message now: its frames, or the reason why it is not sent. No I/O."""
+"""Turns a message into its frames, or decides why it is not sent. No I/O."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SlotEncoder:
 
     Args:
         encoder: makes frames of messages.
-        names: what the broker has said of messages in the name of another user.
-        keys: what it has said of routing keys.
+        names: what the broker has said about messages in the name of another user.
+        keys: what the broker has said about routing keys.
 
     """
 
@@ -29,16 +29,16 @@ class SlotEncoder:
         self.keys = keys
 
     def encode(self, slot: Slot, now: float) -> Encoded | None:
-        """Make frames of a message, or decide it; None: nothing is to be written. `now` is monotonic seconds.
+        """Make the frames of a message, or decide its result and return None. `now` is monotonic seconds.
 
-        One function, as each message passes through it.
+        It is one function, because each message passes through it.
         """
         job, index = slot
         if job.results[index] is not None:
             return None
         claim, batch = job.claims[index], job.batch
         result: Encoded | PublishResult
-        # Without a call for each message of a batch that has one deadline.
+        # This avoids a call for each message if the batch has one deadline.
         if now >= batch.deadline or (batch.behind and batch.is_overdue(claim, now)):
             result = OVERDUE_SUSPECT if job.published[index] else OVERDUE
         elif claim.expires_in is not None and now - batch.claimed_tick >= claim.expires_in:
@@ -64,6 +64,6 @@ class SlotEncoder:
         return self.keys.learn(job.claims[index], reason)
 
     def took(self, exchange: str, slots: Sequence[Slot]) -> None:
-        """The broker has taken them."""
+        """The broker has accepted them."""
         if self.keys.guards([exchange]):
             self.keys.took(job.claims[index] for job, index in slots)

@@ -1,4 +1,4 @@
-"""How long one call may write, so that the rest of the process can run between two calls. No I/O."""
+"""Limits how long one call may write, so that the rest of the process can run between two calls. No I/O."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Final
 TURN: Final = 0.05
 """Seconds. A message with the most headers takes 16 ms to encode: 300 of them in one call stopped everything else for 5 s."""
 LOOK_AGAIN: Final = 0.25
-"""Seconds after which everything that waits is looked at again, although the broker has said nothing: a wait may be over."""
+"""Seconds after which waiting messages are checked again, even if the broker has said nothing: a wait may be over."""
 
 
 class Turn:
-    """The time of one call; what is left of the work is done by a later one.
+    """The time of one call; a later call does the rest of the work.
 
     Args:
         clock: monotonic seconds.
-        wake: calls a function after so many seconds.
+        wake: calls a function after a number of seconds.
         resume: continues the work.
 
     """
@@ -26,15 +26,15 @@ class Turn:
         self._end: float | None = None
         self._paused = self._looks_again = False
         self.over = False
-        """Whether the call leaves the rest to a later one."""
+        """Whether the call must leave the rest to a later call."""
 
     def begin(self) -> bool:
-        """Begin a call; False while a later one is due, which will do what there is to do."""
+        """Begin a call; False if a later call is scheduled already, which will do the work."""
         self._end, self.over = None, False
         return not self._paused
 
     def look(self) -> bool:
-        """Return whether the call is over; the first look begins its time. What never takes long need not look."""
+        """Return whether the call's time is over; its first use starts the time. Steps that never take long need not ask."""
         now = self._clock()
         self._end = self._end or now + TURN
         self.over = now >= self._end
@@ -46,7 +46,7 @@ class Turn:
         self._wake(0.0, self._go_on)
 
     def look_again(self) -> None:
-        """Look in a while at what waits."""
+        """Check waiting messages again in a while."""
         if not self._looks_again:
             self._looks_again = True
             self._wake(LOOK_AGAIN, self._look)

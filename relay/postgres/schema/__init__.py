@@ -1,1 +1,1 @@
-"""The schema: its migrations, and whose logins reach which outbox."""
+"""The schema: its migrations, and which logins reach which outbox."""

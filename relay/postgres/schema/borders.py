@@ -1,4 +1,4 @@
-"""The roles of an up-to-date schema: what they still need, and which logins cross its border."""
+"""The roles of an up-to-date schema: what they still need, and which logins reach another outbox too."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from relay.postgres.schema.migrate import reading
 
 
 def check_roles(conninfo: str, *, schema: str = "public", role_prefix: str | None = None) -> str | None:
-    """What an up-to-date schema still needs before every role can work, as one sentence; None where nothing is missing.
+    """What an up-to-date schema still needs before every role can work, as one sentence; None if nothing is missing.
 
-    With `role_prefix`, also whether the names of the roles begin with it.
+    With `role_prefix`, this also checks that the names of the roles begin with the prefix.
 
     Raises:
         MigrationError: the schema may not be read.

@@ -12,11 +12,11 @@ from relay.postgres.schema.sql_files import Migration, read
 OUTSIDE = re.compile(r"\$body\$.*?\$body\$|--[^\n]*", re.DOTALL)
 """Parts of a migration that lock nothing: bodies of functions, and comments."""
 CHANGED = re.compile(r"\b(?:TABLE|VIEW|INDEX|EXISTS|ON|UPDATE|DELETE FROM)\s+@schema@\.(\w+)|'(queue_message\w*)',")
-"""What a statement changes, also by an index or a trigger, and names in the lists of tables that a block goes through."""
+"""The table that a statement changes, also by an index or a trigger, and names in a block's lists of tables."""
 
 
 def lock_statement(migrations: Iterable[Migration]) -> str:
-    """SQL that locks the tables and views which migrations change; those that they make are not there yet."""
+    """SQL that locks the tables and views that migrations change, except those that the migrations themselves create."""
     found = {found for migration in migrations for found in CHANGED.findall(OUTSIDE.sub("", migration.text))}
     names = sorted({table or literal for table, literal in found})
     return read("locks.sql").replace("@relations@", sql.Literal(names).as_string(None))

@@ -1,4 +1,4 @@
-"""Brings the schema up to date: numbered files of `sql/` in one transaction, one migration at a time, and what follows it."""
+"""Brings the schema up to date: numbered files of `sql/` in one transaction, only one `migrate` at a time, then steps after the commit."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;"
 
 
 class SchemaPlace(NamedTuple):
-    """A table or view of somebody else's in the place of `queue_message`."""
+    """A foreign table or view with the name `queue_message`."""
 
     refusal: str | None
     """Why `migrate` refuses it; None for a table that it takes over."""
     rows: int | None
-    """How many rows come with it; None where this login may not count them."""
+    """How many rows it has; None if this login may not count them."""
 
 
 class Applied(NamedTuple):
@@ -46,14 +46,14 @@ def migrate(
 ) -> list[str]:
     """Bring `schema` up to date and return the names of the migrations that this call applied.
 
-    One transaction changes the schema and gives rights: a database is never left halfway, and an application that inserts meanwhile waits
-    and finds the new table. Transactions of their own take the rights of former roles, schedule the jobs of pg_cron and renumber what
-    another cluster wrote. A second call at the same time says so, waits for ten minutes at the most, and finds nothing to do.
-    Settings of `seed` that the database does not have yet are written. The roles get `role_prefix`, without one the prefix that they have,
-    or one derived from database and schema. `say` gets what people should read.
+    One transaction changes the schema and grants rights: a database is never left halfway, and an application that inserts meanwhile waits
+    and finds the new table. Separate transactions revoke the rights of former roles, schedule the jobs of pg_cron and renumber messages of
+    another cluster. A second call at the same time says so, waits for at most ten minutes, and finds nothing to do.
+    Settings of `seed` that the database does not have yet are written. The roles get `role_prefix`; without it they keep their prefix, or
+    get one derived from database and schema. `say` gets messages for people.
 
     Raises:
-        MigrationError: the schema is newer than this program, is somebody else's, or a statement was refused.
+        MigrationError: the schema is newer than this program or belongs to something else, or a statement was refused.
         StoreError: the database cannot be reached.
     """
     render_text = Renderer(schema, seed or {}, role_prefix)
@@ -87,7 +87,7 @@ def check(conninfo: str, *, schema: str = "public") -> list[str]:
 
 
 def check_ids(conninfo: str, *, schema: str = "public") -> bool:
-    """Whether an up-to-date schema may hold messages or numbers of another cluster, as after a restore. Changes nothing.
+    """Whether an up-to-date schema may hold messages or numbers of another cluster, for example after a restore. Changes nothing.
 
     Raises:
         MigrationError: the schema may not be read.
@@ -99,7 +99,7 @@ def check_ids(conninfo: str, *, schema: str = "public") -> bool:
 
 
 def check_place(conninfo: str, *, schema: str = "public") -> SchemaPlace | None:
-    """What is in the place of `queue_message` before the first migration; None where nothing is. Changes nothing.
+    """The table or view with the name `queue_message` before the first migration; None if there is none. Changes nothing.
 
     Raises:
         MigrationError: the schema may not be read.
@@ -111,7 +111,7 @@ def check_place(conninfo: str, *, schema: str = "public") -> SchemaPlace | None:
         if found is None:
             return None
         if found[0] is not None:
-            # Names of columns may hold the end of a line.
+            # Names of columns may contain line breaks.
             return SchemaPlace(refusal=" ".join(found[0].split()), rows=None)
         try:
             [(rows,)] = connection.execute(render_text(read("found_rows.sql"))).fetchall()
@@ -122,7 +122,7 @@ def check_place(conninfo: str, *, schema: str = "public") -> SchemaPlace | None:
 
 @contextmanager
 def reading(conninfo: str, schema: str, role_prefix: str | None = None) -> Iterator[Callable[[str], list[tuple[Any, ...]]]]:
-    """Yields a function that runs a file of `sql/` which only reads, and returns its rows.
+    """Yields a function that runs a read-only file of `sql/` and returns its rows.
 
     Raises:
         MigrationError: the schema may not be read.
@@ -158,7 +158,7 @@ def _apply(connection: psycopg.Connection, render_text: Renderer, migration: Mig
 
 
 def _finish(connection: psycopg.Connection, render_text: Renderer, say: Callable[[str], None]) -> None:
-    """What follows the commit, each time, in transactions of its own."""
+    """Run the steps after the commit, at each call, in separate transactions."""
     with connection.transaction():
         connection.execute(render_text(read("former.sql")))
     connection.execute(render_text(read("cron.sql")))
@@ -166,7 +166,7 @@ def _finish(connection: psycopg.Connection, render_text: Renderer, say: Callable
 
 
 def _record(migration: Migration) -> str:
-    """Insert that remembers a migration; name and checksum come from our own file names and digests."""
+    """The INSERT that records a migration; name and checksum come from the program's own files."""
     values = f"({migration.version}, '{migration.name}', '{migration.checksum}')"
     return read("record.sql").replace("@values@", values)
 
@@ -212,7 +212,7 @@ def _connection(conninfo: str, say: Callable[[str], None]) -> Iterator[psycopg.C
 
 @contextmanager
 def _translated(connection: psycopg.Connection, state: str = "nothing was changed") -> Iterator[None]:
-    """Turn the driver's errors into one sentence that says what is done and what to do."""
+    """Turn the driver's errors into one sentence that says what was done and what to do."""
     try:
         yield
     except (errors.UndefinedTable, errors.InvalidSchemaName, errors.RaiseException) as error:

@@ -16,7 +16,7 @@ from psycopg import sql
 from relay.errors import MigrationError
 
 INCLUDED = ("unlimited", "found", "grantees")
-"""Files that another one holds, by `@name@`."""
+"""Files that other files include, by `@name@`."""
 LONGEST_NAME = 63
 """Bytes of a PostgreSQL identifier (NAMEDATALEN - 1); a longer one would be truncated without an error."""
 
