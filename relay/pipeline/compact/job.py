@@ -1,4 +1,4 @@
-"""Compaction: small files of days that are over become few, and files that belong to no version any more go."""
+"""Compaction: merges small files of days that are over, and removes files that no longer belong to a version."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VACUUMED = ("stats_window", "stats_hour", "stats_day")
 LEAST_RETENTION = 168
 """Hours that a file stays after it left the table: readers of an older version and exports that still write need theirs."""
 AT_ONCE = 64
-"""Files that are made for one commit: a job that is killed loses the work on so many."""
+"""How many files one commit adds: a job that is killed loses the work on at most this many."""
 
 Progress = Callable[[str], None]
 
@@ -82,7 +82,7 @@ def run(
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
 
-    No file was rewritten then. Once some are, each of these is part of the result.
+    If one of these is raised, no file was rewritten. Once some are rewritten, each of them is part of the result.
     """
     if retention_hours < LEAST_RETENTION:
         raise PipelineError(

@@ -89,7 +89,7 @@ def run(
         LakeError: nothing was exported yet, or the lake is not readable here.
         UnreachableError, PipelineError: as `relay.pipeline.export.job.run`.
 
-    Behind a commit each of them is part of the result, as of an export's.
+    After a commit each of these is part of the result, as it is with an export.
     """
     begin = time.monotonic()
     cluster = clusters.primary(database)
@@ -139,7 +139,7 @@ class _Again:
         return self.guard.failure("export", in_lake(rows, files, noted=noted, removed=len(self.removed)), say=self.say)
 
     def add(self, day: date) -> Day:
-        """Add what is missing of a day. What retention has dropped the lake alone has; dead messages of that day may be left."""
+        """Add what is missing of a day; of a dropped day only its dead messages, which PostgreSQL may still have."""
         daily, dropped = ArchivePartition.of_day(witness.partition_of(day), day), self._is_dropped(day)
         added, found = zip(*map(self._complete, [daily.dead] if dropped else [daily, daily.dead]), strict=True)
         both = together(found)

@@ -101,7 +101,8 @@ def run(
         LakeError, PipelineError: the lake is none of this archive's, or something was refused.
         KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
 
-    Nothing was committed then. Behind a commit each of these is part of the result, and so is a look at the lake that fails.
+    If one of these is raised, nothing was committed. After a commit each of them is part of the result, and so is a look at the lake that
+    fails.
     """
     to_register = register and beginning.is_to_be_registered(database)
     handle, known = epoch.both(lake, database)

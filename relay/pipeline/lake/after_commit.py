@@ -1,4 +1,4 @@
-"""What a job has committed stays, and is part of its result, whatever cuts the job short afterwards: a loss, a conflict, a signal."""
+"""Keeps what a job has committed as part of its result, whatever cuts the job short afterwards: a lost server, a conflict, a signal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTED = {
 
 @dataclass
 class CommitGuard:
-    """Keeps the first error behind a commit, so that the job can end with a result; `committed` is whether there was any commit."""
+    """Keeps the first error after a commit, so that the job can end with a result; `committed` is whether there was any commit."""
 
     committed: bool = False
     error: PipelineError | None = None

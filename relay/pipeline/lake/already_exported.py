@@ -23,7 +23,7 @@ _FORMAT = ds.ParquetFileFormat()
 
 @dataclass
 class AlreadyExported:
-    """Files of the archive that may hold rows of a batch; `differing` counts those rows of the last look that are not the same."""
+    """Files of the archive that may hold rows of a batch; `differing` counts the last batch's known rows that are not the same there."""
 
     files: Sequence[LoggedFile]
     differing: int = 0

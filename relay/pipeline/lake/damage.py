@@ -25,7 +25,7 @@ def lost(there: Iterable[LoggedFile], found: Mapping[str, int]) -> Iterator[tupl
 def unreadable(check: FooterCheck, there: Sequence[LoggedFile], carrier: Carrier) -> Iterator[tuple[LoggedFile, str]]:
     """Files that are not what the table names, and that in words; each is read whole, with the checksums of its pages.
 
-    This process reads again what a task could not read: the trouble may be the task's own.
+    This process reads again what a task could not read, because the error may be the task's own.
 
     Raises:
         UnreachableError: the object store does not answer.

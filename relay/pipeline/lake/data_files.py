@@ -29,11 +29,11 @@ _BIG = frozenset({"content", "body"})
 """Columns whose values may be of megabytes: no dictionary and no minimum of them is kept anywhere."""
 _UNIQUE = frozenset({"id", "xid", "seq", "archived_xid"})
 FOOTERS_AT_ONCE = 16
-"""An object store answers each request late, and many at a time."""
+"""An object store answers each request slowly, but many at a time."""
 _BUFFER, _BYTES_AT_ONCE, _ROWS_AT_ONCE = 1 << 20, 32 << 20, 8192
-"""What is held of a file that is read back: contents and bodies may be of megabytes."""
+"""How much of a file is in memory while it is read back: contents and bodies may have megabytes."""
 Look = Callable[[OpenedFile], object]
-"""What is made of a footer."""
+"""A check of an opened file's footer."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ _PLANNED = 500_000
 """Rows whose transactions one statement looks at, so that its snapshot is short; a multiple of STEP."""
 
 _PARTS_OF_SEQ = 1 << 31
-"""By so many parts of `seq` a row is alone: the next one of its transaction in the same part is two billion messages later."""
+"""Divided into this many parts by `seq`, a row is alone: the next row of its transaction in the same part comes two billion messages
+later."""
 
 
 @dataclass(frozen=True)

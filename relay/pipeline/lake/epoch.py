@@ -1,7 +1,7 @@
-"""An epoch ties PostgreSQL to its lake: both have it from the last commit, so no copy and no backup of either is taken for the original.
+"""An epoch ties PostgreSQL to its lake: each commit gives both the same one, so no copy and no backup of either is taken for the original.
 
-Before a commit PostgreSQL records the new epoch as pending. The commit carries it together with the offset. The next look makes it
-PostgreSQL's current epoch. If a job is killed in between, the next look completes what it left.
+Before a commit PostgreSQL records the new epoch as pending. The commit carries it together with the offset. The next check makes it
+PostgreSQL's current epoch. If a job is killed in between, the next check completes its work.
 """
 
 from __future__ import annotations

@@ -93,7 +93,9 @@ def prepare(
 
 
 def _begin(found: Iterable[str], handle: DeltaTable, known: LakeEpoch, cluster: Cluster) -> int:
-    """Ids of another cluster cannot be compared at all; after a promotion only the last few transactions can differ.
+    """The transaction from which an adoption reads again.
+
+    Ids of another cluster cannot be compared at all; after a promotion only the last few transactions can differ.
 
     A restore to a time makes a timeline too: then more than a margin may be gone, and the lake's offset may lie above all that there is. A
     copy of this server may have exported to the lake before the promotion: so what this server itself has exported there is the bound.

@@ -1,8 +1,8 @@
 """Looks at the lake as it is, and lets PostgreSQL know: only what a living lake holds may be dropped.
 
 Each look lists the files of the table's version once, and holds the rows that its log names for a day against what they were. It reads the
-files whose turn has come, in Spark's tasks where they are many. Each has its turn once within the days of the setting `lake_reread_days`;
-nothing is remembered of a single file.
+files whose turn has come, in Spark's tasks where they are many. Each file has its turn once within `lake_reread_days`; nothing is
+remembered of a single file.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) ->
 
     Raises:
         PipelineError: it is not the lake that this server exports to; nothing counts as seen then.
-        LakeError: it cannot be read at all; neither then.
+        LakeError: it cannot be read at all; nothing counts as seen then either.
         ConflictError: other jobs changed the lake during each look.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
@@ -112,7 +112,7 @@ def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) ->
 
 
 def run_afterwards(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> LookResult:
-    """Look at the lake behind a commit, which stays whatever comes of it: what fails is said, and returned with its exit code."""
+    """Look at the lake after a commit, which stays in any case. A failure is reported, and returned with its exit code."""
     try:
         return LookResult(tuple(run(lake, database, say, spark).damage))
     except PipelineError as error:
@@ -121,7 +121,7 @@ def run_afterwards(lake: Lake, database: Database, say: Say, spark: Start | None
 
 
 def run_behind(guard: CommitGuard, lake: Lake, database: Database, say: Say, spark: Start | None = None) -> LookResult:
-    """As `run_afterwards`, but nothing is looked at behind a signal, which may come meanwhile as well; errors as `CommitGuard.kept`."""
+    """As `run_afterwards`, but not after a signal, which may also come during the look; errors as `CommitGuard.kept`."""
     if not guard.stopped:
         with guard.kept():
             return run_afterwards(lake, database, say, spark)

@@ -44,7 +44,7 @@ ARCHIVE_COLUMNS = (
     "exchange", "routing_key", "result", "error_code", "attempts",
     "created_at", "available_at", "claimed_at", "published_at", "confirmed_at", "archived_at",
 )  # fmt: skip
-"""What of an archive row the numbers need: no payload."""
+"""The columns of an archive row that the numbers need, without contents."""
 
 
 _HELD = 50_000

@@ -89,7 +89,7 @@ def run(
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
 
-    No day was computed then. Once a day is, each of these is part of the result.
+    If one of these is raised, no day was computed. Once a day is computed, each of them is part of the result.
     """
     began = time.monotonic()
     limits = Limits(top_exchanges, top_keys)

@@ -1,4 +1,4 @@
--- Numbers of the computed days that are none any more: of routing keys that their day no longer names.
+-- Delete numbers of the computed days that no longer apply: those of routing keys that their day no longer names.
 DELETE FROM @schema@.queue_message_stats_@grain@ AS kept
 WHERE kept.start >= (%(first)s::date)::timestamp AT TIME ZONE 'UTC' AND kept.start < (%(last)s::date + 1)::timestamp AT TIME ZONE 'UTC'
   AND (kept.start AT TIME ZONE 'UTC')::date = ANY (%(days)s::date[])

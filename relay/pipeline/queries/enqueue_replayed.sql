@@ -1,4 +1,4 @@
--- Enqueue messages of the lake again, in the order of the arrays, and note them in the job's ledger; what it had is left out.
+-- Enqueue messages of the lake again, in the order of the arrays, and record them in the job's ledger; messages in the ledger are left out.
 SELECT xid::text::bigint, seq, replayed_as::text
 FROM @schema@.queue_message_replay_rows(
     %(job)s, %(xids)s::text[]::xid8[], %(seqs)s::bigint[], %(ids)s::uuid[], %(exchanges)s::text[], %(routing_keys)s::text[], %(contents)s::text[],

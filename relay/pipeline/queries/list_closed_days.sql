@@ -1,4 +1,4 @@
--- Days of the archive that are over in UTC, oldest first, with what a verification said of them.
+-- Days of the archive that are over in UTC, oldest first, with the result of their last verification.
 SELECT c.relname::text, to_date(right(c.relname, 8), 'YYYYMMDD') AS day, e.verified_at IS NOT NULL AS verified,
     e.exported_xid::text::bigint, e.rows, e.checksum, e.lake, e.form
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid

@@ -1,2 +1,2 @@
--- Why PostgreSQL refused a message, in the words that every replay has for it; null where the error is none of the message's own.
+-- Why PostgreSQL refused a message, in the words that every replay uses; null if the error is not the message's fault.
 SELECT @schema@.queue_message_refusal(%(state)s, %(words)s)

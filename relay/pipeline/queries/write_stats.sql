@@ -1,4 +1,4 @@
--- New and changed numbers; what is the same already is not written again.
+-- Write new and changed numbers; numbers that are the same already are not written again.
 INSERT INTO @schema@.queue_message_stats_@grain@ (start, exchange, routing_key, published, discarded, rejected, failed, lock_expired, attempts,
     codes, wait, publish, confirm, within_target, target_ms)
 SELECT new.start, new.exchange, new.routing_key, new.published, new.discarded, new.rejected, new.failed, new.lock_expired, new.attempts,

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 DIFFERS = 5
 """Exit code where more was lost or duplicated than is allowed."""
 EXAMPLES = 20
-"""Lost, duplicated and unknown ones that are named, each."""
+"""How many lost messages, duplicated messages and unknown receipts are named, of each kind."""
 MARGIN = timedelta(days=1)
-"""How far around the time asked for receipts and messages are looked for: by so much may one be received before the other is archived."""
+"""How far outside the given time receipts and messages are read: a receipt may be written this long before its message is archived."""
 _ARCHIVE = ["xid", "seq", "id", "exchange", "routing_key", "result", "created_at", "claimed_at", "confirmed_at", "archived_at"]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Progress = Callable[[str], None]

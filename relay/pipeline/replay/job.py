@@ -85,7 +85,7 @@ def run(
     """Enqueue what the lake has of a selection, in the order of archiving; with `dry_run` only count it.
 
     A job enqueues a message once, however often it is run or killed: its ledger is written in the transaction that enqueues. Without a name
-    the job is the filter, so the same filter with the same times does nothing twice. What the job itself made is never replayed by it.
+    the job is the filter, so the same filter with the same times does nothing twice. A job never replays messages that it enqueued itself.
 
     Args:
         lake: where the archive is.
@@ -96,7 +96,7 @@ def run(
         rate: at most so many messages a second.
         limit: at most so many messages; what is refused does not count, or the first ones would use it up in each run.
         dry_run: change nothing.
-        same_id: keep the messages' ids, for consumers that drop what they had.
+        same_id: keep the messages' ids, for consumers that ignore messages they have already received.
 
     Raises:
         PipelineError: the filter is empty, an id of it is not in the lake, a bad argument, or PostgreSQL refused.
@@ -104,7 +104,8 @@ def run(
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
 
-    Nothing was enqueued then. Once something is, each of these is part of the result; run the job again, and it continues.
+    If one of these is raised, nothing was enqueued. Once a message is enqueued, each of them is part of the result; run the job again, and
+    it continues.
     """
     if selection.is_everything:
         raise PipelineError("Say what to replay: at least one of a time, exchange, routing key, ordering key, result, code or id.")
@@ -137,7 +138,7 @@ def _source(lake: Lake, database: Database, selection: Selection, job: str, *, d
 
 
 def _refuse_missing(ids: Sequence[str]) -> None:
-    """All or nothing: who names messages means these."""
+    """Refuse to replay only some of the ids that were named."""
     if ids:
         more = f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else ""
         raise PipelineError(

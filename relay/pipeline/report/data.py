@@ -17,7 +17,7 @@ from relay.pipeline.source.database import Database
 DEAD_LETTERS = 20
 """Dead messages that are listed."""
 _STEPS = ((timedelta(days=2), timedelta(minutes=5)), (timedelta(days=32), timedelta(hours=1)))
-"""Up to this length a span has steps of this one; a longer one has days."""
+"""Longest span for each length of step; a longer span has steps of a day."""
 
 
 def span_of(since: datetime | None, until: datetime | None, *, now: datetime) -> ReportSpan:

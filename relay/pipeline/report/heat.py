@@ -26,7 +26,7 @@ EXCHANGES = 15
 _RECTANGLE = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _OUTSIDE = -1.0
-"""In place of a count: below every level, so nothing is drawn."""
+"""A value for cells without a count: it is below every level, so nothing is drawn."""
 
 
 def by_exchange(exchanges: Sequence[ExchangeFigures]) -> tuple[Plot, Key]:

@@ -37,7 +37,7 @@ FEW = 4
 """Columns that a phone has room for."""
 _DETAIL = 240
 _NEVER = Latency(0, 0, 0)
-"""Of a time with messages of which none was measured."""
+"""Shown for latencies if there are messages and none of them was measured."""
 
 
 class Cell(NamedTuple):

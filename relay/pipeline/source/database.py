@@ -50,13 +50,13 @@ GONE = ("57P", "08", "53300")
 
 
 class Database:
-    """PostgreSQL with the archive in `schema`; connects when it is asked, again after a loss. Never shows its conninfo.
+    """PostgreSQL with the archive in `schema`; connects at the first statement, and again after a loss. Never shows its conninfo.
 
     Args:
         conninfo: a URL or conninfo of libpq; empty leaves everything to `PG*`.
         schema: where the queue's tables live.
-        connections: how many a job's tasks have open at a time, whatever their number; this one is apart.
-        snapshot_seconds: how long a statement may see what it saw at its beginning, and so hold up the queue's clean-up.
+        connections: how many connections a job's tasks have open at a time, however many tasks there are; this object's own is not counted.
+        snapshot_seconds: how long a statement may keep its snapshot, which delays the queue's clean-up.
         replica: conninfo of a standby that rows are read from.
     """
 

@@ -1,4 +1,4 @@
-"""A standby that rows are read from, so that the primary need not hand them out: how far it is decides how far an export goes."""
+"""A standby that rows are read from, so that the primary need not send them; an export goes as far as the standby is."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WORTH_STARTING = 8
-"""Items from which on a session is started, which takes as long as some of them."""
+"""From this many items on a session is started; its start takes as long as a few items."""
 _DDL = "number long, result binary"
 _SCHEMA = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 

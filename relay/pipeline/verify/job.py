@@ -85,7 +85,7 @@ def run(
     now: datetime | None = None,
     rows: int = ROWS,
 ) -> Verified:
-    """Compare what is over and exported, and tell PostgreSQL; what was verified and not added to since only `again`.
+    """Compare days that are over and exported, and tell PostgreSQL. A verified day without new rows is compared only with `again`.
 
     Args:
         lake: the one side.
@@ -262,7 +262,7 @@ class _Verifier:
 def _put_aside(pairs: Iterable[tuple[PartitionRange, RangeComparison]], below: int) -> tuple[dict[str, object], int]:
     """Dead messages that differ, by place with the code of the difference, and up to which transaction the others are verified.
 
-    That is the start of the first range with more differing rows than are named, because the others are unknown.
+    That is the start of the first range with as many differing rows as are named at most, or that would put aside too many.
     """
     aside: dict[str, object] = {}
     for one, what in sorted(pairs, key=lambda pair: pair[0].cut.low):
