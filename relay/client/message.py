@@ -275,7 +275,7 @@ def _check_keys(message: Message) -> None:
         raise ValueError("body and bundle_key are both given; a bundle is a JSON list, so use content")
     seconds = message.dedup_seconds
     if seconds is not None and (message.dedup_key is None or not 1 <= seconds <= DEDUP_SECONDS_LIMIT):
-        raise ValueError(f"dedup_seconds is {seconds}; it must be from 1 to {DEDUP_SECONDS_LIMIT}, together with a dedup_key")
+        raise ValueError(f"dedup_seconds is {seconds}; it must be from 1 to {DEDUP_SECONDS_LIMIT}, beside a dedup_key")
     for name in ("bundle_key", "coalesce_key", "dedup_key"):
         _check_text(name, getattr(message, name) or "", ORDERING_KEY_LIMIT)
 

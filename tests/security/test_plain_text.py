@@ -134,7 +134,7 @@ async def test_certificates_that_are_not_checked_are_told(apart: Elsewhere, auth
     files = f"&certfile={shown.certificate}&keyfile={shown.key}"
     relay = await apart.start("?sslmode=require", f"?no_verify_ssl=1{files}", RELAY_ALLOW_INSECURE="true")
 
-    database, broker = risks(relay)
+    broker, database = risks(relay)
     assert f"does not check that it is {network_namespace.ADDRESS} that answers (sslmode=require)" in database
     assert broker.startswith(f"Any server that answers at {network_namespace.ADDRESS} is taken for the broker (no_verify_ssl)")
 

@@ -203,7 +203,9 @@ def test_foreign_names_are_shown_as_a_shell_takes_them(cli: Cli, seeded: Seeded)
 
     said = str(waits_for(cli, id_))
 
-    assert said.startswith(f"message {head} (ready), which goes first under key $'k\\x0a' and itself waits for: exchange $'\\x1b[31mx' is")
+    assert said.startswith(
+        f"message {head} (ready), which goes first under key $'k\\x0a' and itself waits for: exchange $'\\x1b[31mx' has been paused"
+    )
     assert "?[2J; `relay resume $'\\x1b[31mx'`" in said
     seeded.run("SELECT queue_message_key_park(%s)", "k\n")
     assert str(waits_for(cli, id_)).endswith("no reason given; `relay key resume $'k\\x0a'`")

@@ -69,7 +69,7 @@ def test_status_names_what_needs_a_person(cli: Cli, seeded: Seeded, relay_row: i
     assert "1 dead message is not acknowledged: `relay dead list`" in lines
     assert f"exchange 'audit' has been paused since {since} by {user} (as ann): too loud; `relay resume audit`" in lines
     assert any(
-        line.startswith("""exchange 'it'"'"'s' is paused""") and line.endswith("""no reason given; `relay resume 'it'"'"'s'`""")
+        line.startswith("""exchange 'it'"'"'s' has been paused""") and line.endswith("""no reason given; `relay resume 'it'"'"'s'`""")
         for line in lines
     )
     assert any(line.startswith("key 'customer-7': parked, 1 behind") and line.endswith("broken address") for line in lines)
