@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.support.database.equal_hashes import texts_of_one_hash
-from tests.support.database.keyed import fold
-from tests.support.database.queue import Queue, resize
+from tests.support.database.keyed import fold, unhurried
+from tests.support.database.queue import Queue
 
 COUNT = 3000
 """Hashed, so many are compared 4,500,000 times."""
@@ -38,7 +38,7 @@ async def test_a_fold_sorts_keys(queue: Queue, alike: Sequence[str], sorts: str,
     """Whichever keys producers choose, and also in the sessions of relays, which avoid sorts where an index has the order."""
     await queue.sql(f"SET enable_sort = {sorts}")
     assert [(1,)] == await queue.sql("SELECT count(DISTINCT hashtext(key)) FROM unnest(%s::text[]) AS key", alike)
-    await resize(queue, "queue_message_fold", "interval '2 s'", "interval '1 hour'")
+    await unhurried(queue)
     seconds = []
     for keys in (OTHERS, alike):
         await queue.sql(KEYED.format(kind=kind), [*keys])
@@ -50,7 +50,7 @@ async def test_a_fold_sorts_keys(queue: Queue, alike: Sequence[str], sorts: str,
 
 async def test_keys_that_begin_small_and_become_large_are_sorted(queue: Queue, alike: Sequence[str]) -> None:
     """To find those of a call among all that are due costs about as much as to fold them."""
-    await resize(queue, "queue_message_fold", "interval '2 s'", "interval '1 hour'")
+    await unhurried(queue)
     await queue.sql(KEYED.format(kind="bundle_key"), [*alike])
     began = time.monotonic()
     assert COUNT == await fold(queue, "1 min")

@@ -7,10 +7,10 @@ import pytest
 from psycopg.types.json import Jsonb
 
 from relay.postgres.schema.migrate import migrate
-from tests.support.database.keyed import contents, fates, fold, insert, keyed, other, queued
+from tests.support.database.keyed import contents, fates, fold, insert, keyed, other, queued, unhurried
 from tests.support.database.older_schema import migrate_until
 from tests.support.database.plans import explain
-from tests.support.database.queue import Queue, resize
+from tests.support.database.queue import Queue
 from tests.support.servers.shared import Databases
 
 KINDS = pytest.mark.parametrize("kind", ["coalesce_key", "bundle_key"])
@@ -56,11 +56,6 @@ async def large(queue: Queue, kind: str, count: int, *, keys: int | None = None,
 async def slow(queue: Queue, seconds: float, *, also_small: bool = False) -> None:
     """Have each large message take so long, or each of all."""
     await queue.sql(SLOW.format(seconds=seconds, all=also_small))
-
-
-async def unhurried(queue: Queue) -> None:
-    """Let no call end because its time is over, however slow the machine is."""
-    await resize(queue, "queue_message_fold", "interval '2 s'", "interval '1 hour'")
 
 
 async def age(queue: Queue, exchange: str, length: str) -> None:

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from tests.support.database.queue import Queue
+from tests.support.database.queue import Queue, resize
 
 FOLD = "SELECT folded FROM queue_message_fold(now() + %s::interval)"
 
@@ -36,6 +36,11 @@ async def keyed(queue: Queue, **columns: object) -> str:
 async def fold(queue: Queue, after: str = "0 s") -> int:
     """Fold what is due after a length of time; return how many that took."""
     return int(await queue.value(FOLD, after))
+
+
+async def unhurried(queue: Queue) -> None:
+    """Let no call of the fold end because its time is over, however slow the machine is."""
+    await resize(queue, "queue_message_fold", "interval '2 s'", "interval '1 hour'")
 
 
 async def queued(queue: Queue) -> list[tuple[str, Any]]:
