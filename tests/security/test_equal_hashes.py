@@ -1,4 +1,4 @@
-"""Texts that PostgreSQL's hash does not distinguish cost as much as others: folds, statuses and checks sort what is foreign."""
+"""Texts that PostgreSQL's hash does not distinguish cost as much as others: what is foreign is sorted, or hashed with a seed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from relay.ports import Sought
 from tests.support.database.equal_hashes import texts_of_one_hash
 from tests.support.database.keyed import fold, unhurried
-from tests.support.database.queue import Queue
+from tests.support.database.queue import MadeStore, Queue
 
 COUNT = 3000
 """Hashed, so many are compared 4,500,000 times."""
@@ -17,6 +18,7 @@ TIMES = 4
 """As long as for other texts, at the most. Measured: 0.6 to 2; hashed 5 to 24."""
 KEYED = "INSERT INTO queue_message_keyed (exchange, {kind}) SELECT 'orders', key FROM unnest(%s::text[]) AS key"
 LEAVE = "SELECT queue_message_keyed_leave(%s, now() + interval '1 min', 10000, '-infinity')"
+DUE = "INSERT INTO queue_message (exchange, available_at) SELECT name, now() FROM unnest(%s::text[]) AS name"
 DELAYED = (
     "INSERT INTO queue_message (exchange, ordering_key, available_at) SELECT 'orders', key, '2199-1-1Z' FROM unnest(%s::text[]) AS key"
 )
@@ -90,4 +92,17 @@ async def test_the_view_of_recent_routing_keys_sorts_them(queue: Queue, alike: S
         began = time.monotonic()
         assert COUNT == len(await queue.sql("SELECT * FROM queue_message_recent_key"))
         seconds.append(time.monotonic() - began)
+    assert seconds[1] < TIMES * seconds[0], seconds
+
+
+async def test_a_scan_leaves_out_crowded_exchanges_by_a_hash_with_a_seed(queue: Queue, store: MadeStore, alike: Sequence[str]) -> None:
+    """A relay remembers thousands of exchanges, which need not exist."""
+    seconds = []
+    for names in (OTHERS, alike):
+        await queue.sql("TRUNCATE queue_message")
+        await queue.sql(DUE, [*names, "other"])
+        began = time.monotonic()
+        page = await store.scan_due(after="-infinity", sought=Sought([], [*names], []))
+        seconds.append(time.monotonic() - began)
+        assert ["other"] == [finding.exchange for finding in page.findings]
     assert seconds[1] < TIMES * seconds[0], seconds

@@ -1,7 +1,7 @@
 -- One page of a scan: what it finds that can be claimed, and how far it came. Reads only, and walks a fixed number of messages. A fresh
 -- message without a key counts only where the head of its stream has passed it: its exchange's own stream, else the main one. Of an
 -- ordering key only the lowest message of the page counts; find_heads looks for the head. A message with another cluster's higher id
--- is left to its conversion.
+-- is left to its conversion. Names of crowded exchanges are hashed with a seed: producers may choose names that have one hash without it.
 WITH walked AS MATERIALIZED (
 @walked@
 ), clock AS (
@@ -19,8 +19,13 @@ WITH walked AS MATERIALIZED (
                 SELECT FROM unnest(%(apart)s::text[], %(head_xids)s::text::xid8[], %(head_seqs)s::text::bigint[]) AS stream (exchange, xid, seq)
                 WHERE stream.exchange = walked.exchange AND (stream.xid, stream.seq) < (walked.xid, walked.seq))
             ELSE (walked.xid, walked.seq) <= (%(main_xid)s::text::xid8, %(main_seq)s) END)
+), secret AS MATERIALIZED (
+    SELECT (random() * 1e18)::bigint AS seed
 ), single AS MATERIALIZED (
-    SELECT * FROM open WHERE kind = 'suspect' OR kind <> 'key' AND exchange NOT IN (SELECT name FROM unnest(%(crowded)s::text[]) AS crowded (name)) LIMIT %(most)s
+    SELECT * FROM open
+    WHERE kind = 'suspect' OR kind <> 'key' AND (hashtextextended(exchange, (SELECT seed FROM secret)), exchange) NOT IN (
+        SELECT hashtextextended(name, (SELECT seed FROM secret)), name FROM unnest(%(crowded)s::text[]) AS crowded (name))
+    LIMIT %(most)s
 ), found AS (
     SELECT * FROM single
     UNION ALL
