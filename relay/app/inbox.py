@@ -177,5 +177,5 @@ def _http(settings: Settings, metrics: Metrics, health: Health, source: Consumer
         reasons=lambda: {**health.reasons, **source.reasons, **receiver.reasons},
         listen=lambda: "not used",
         alive=lambda: True,
-        notes=lambda: health.notes,
+        notes=lambda: {**health.notes, **receiver.notes},
     )

@@ -29,6 +29,9 @@ class DeliverySource(Protocol):
     def is_lost(self, taken: Sequence[Taken]) -> bool:
         """Whether the broker will redeliver all of them."""
 
+    def is_used_up(self, queue: str, unacknowledged: int) -> bool:
+        """Whether the broker sends no more of a queue while so many of its deliveries are unacknowledged."""
+
     def pause(self) -> None:
         """Stop consuming."""
 

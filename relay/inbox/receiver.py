@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -19,14 +18,13 @@ from relay.events.inbox import BatchReceived, DeliveryRejected, ReceiveFailed
 from relay.inbox.backpressure import InboxBackpressure
 from relay.inbox.blame import Blame, problem_of
 from relay.inbox.delivery import Problem
+from relay.inbox.held import Held, HeldDeliveries
 from relay.inbox.ports import DeliverySource, InboxStore, Taken
 
 LONGEST_PAUSE = 5.0
-"""Seconds at most between two attempts while the database is unavailable, and between two rounds of held deliveries."""
+"""Seconds at most between two attempts while the database is unavailable."""
 WASTED_SECONDS = 0.5
 """A round of held deliveries ends after this many seconds spent on deliveries that stay held."""
-REST = 10
-"""Pause after a round, as a multiple of those seconds: new deliveries have the rest of the time."""
 
 
 class Received(NamedTuple):
@@ -39,15 +37,6 @@ class Received(NamedTuple):
     def plus(self, other: Received) -> Received:
         """The sum of both."""
         return Received(self.new + other.new, self.rejected + other.rejected, self.left + other.left)
-
-
-class Held(NamedTuple):
-    """A delivery that waits, unacknowledged, for another session, such as an open transaction that has marked it."""
-
-    taken: Taken
-    blame: Blame
-    """Remembers its earlier failures."""
-    error: StoreError
 
 
 class Receiver:
@@ -84,18 +73,22 @@ class Receiver:
         self._clock = clock
         self._stopping = asyncio.Event()
         self._database_error: str | None = None
-        self._held: deque[Held] = deque()
-        self._rounds = 0
-        """Rounds since the first delivery was held."""
-        self._round_at = 0.0
+        self._held = HeldDeliveries(clock)
         self._backpressure = InboxBackpressure(source=source, inbox=inbox, limit=limit, emit=emit)
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why nothing is consumed, by peer."""
+        """Why nothing is consumed, by peer or queue."""
         full = f"The inbox is full: {self._limit} messages wait in it (RELAY_INBOX_LIMIT)." if self._backpressure.full else None
         reasons = {"inbox": full, "database": self._database_error or self._backpressure.trouble}
+        stuck = [queue for queue, held in self._held.by_queue.items() if self._source.is_used_up(queue, held)]
+        reasons |= {f"queue {queue}": f"Every delivery of queue {queue!r} waits, so no other comes: {self._held.error}" for queue in stuck}
         return {peer: reason for peer, reason in reasons.items() if reason}
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What keeps some deliveries waiting while others enter the inbox."""
+        return {"held": f"Deliveries that wait, unacknowledged: {len(self._held)}. {self._held.error}"} if self._held else {}
 
     async def run(self) -> None:
         """Receive until `stop`; a write in progress is still finished and acknowledged."""
@@ -104,7 +97,7 @@ class Receiver:
             while not self._stopping.is_set():
                 if taken := await self._next():
                     await self._receive(taken)
-                if self._held and self._clock() >= self._round_at:
+                if self._held.patience == 0:
                     await self._try_held()
             watch.cancel()
 
@@ -115,9 +108,9 @@ class Receiver:
 
     async def _next(self) -> list[Taken] | None:
         """The next deliveries; None at the stop, and when it is time to try the held ones."""
-        patience = max(0.0, self._round_at - self._clock()) if self._held else None
+        taking = asyncio.wait_for(self._source.take(self._batch_size, self._batch_bytes), self._held.patience)
         with suppress(TimeoutError):
-            return await unless(self._stopping, asyncio.wait_for(self._source.take(self._batch_size, self._batch_bytes), patience))
+            return await unless(self._stopping, taking)
         return None
 
     async def _receive(self, taken: Sequence[Taken], blame: Blame | None = None) -> None:
@@ -136,17 +129,16 @@ class Receiver:
         """Try each held delivery once. Free ones are written, however long it takes; the others delay new ones by a tenth at most."""
         wasted = 0.0
         for _ in range(len(self._held)):
-            began, held = self._clock(), self._held.popleft()
+            began, held = self._clock(), self._held.pop()
             before = len(self._held)
             await self._receive([held.taken], held.blame)
             if len(self._held) > before:
                 wasted += self._clock() - began
             if wasted > WASTED_SECONDS or self._stopping.is_set():
                 break
-        self._rounds = self._rounds + 1 if self._held else 0
-        self._round_at = self._clock() + max(pause(self._rounds, longest=LONGEST_PAUSE), REST * wasted)
+        self._held.end_round(wasted)
         if self._held:
-            self._emit(ReceiveFailed(len(self._held), str(self._held[-1].error), self._rounds))
+            self._emit(ReceiveFailed(len(self._held), self._held.error, self._held.rounds))
 
     async def _write(self, taken: Sequence[Taken], blame: Blame | None) -> Received:
         bad = [(each, each.delivery.problem) for each in taken if each.delivery.problem]
@@ -196,7 +188,7 @@ class Receiver:
 
     def _hold(self, one: Taken, blame: Blame, error: StoreError) -> Received:
         """Keep a delivery, neither acknowledged nor rejected, to try it again while others come in."""
-        self._held.append(Held(one, blame, error))
+        self._held.put(Held(one, blame, error))
         return Received(0, 0, [one])
 
     async def _retry(self, taken: Sequence[Taken], write: Callable[[], Awaitable[int]], blame: Blame) -> int | None:

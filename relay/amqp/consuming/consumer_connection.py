@@ -129,6 +129,10 @@ class ConsumerConnection:
         """Whether all of these will be delivered again, because the channels on which they came are closed."""
         return all(each.channel.is_lost for each in taken)
 
+    def is_used_up(self, queue: str, unacknowledged: int) -> bool:
+        """Whether the broker sends no more of a queue while so many of its deliveries are unacknowledged."""
+        return any(each.queue == queue and unacknowledged >= each.prefetch for each in self._consumers)
+
     def pause(self) -> None:
         """Consume no more from the queues; deliveries that have arrived can still be taken and acknowledged."""
         self._paused = True

@@ -90,7 +90,8 @@ class QueueConsumer:
         self._turn = _Turn(SharedChannel(0))
         self.queue = queue
         self._window = window
-        self._prefetch = window.prefetch
+        self.prefetch = window.prefetch
+        """Messages that the broker sends unless some are acknowledged."""
         self._take = take
         self._drop = drop
         self._emit = emit
@@ -229,10 +230,10 @@ class QueueConsumer:
         self._closed = asyncio.get_running_loop().create_future()
         self._usable = True
         self._tap.handlers[self._turn.channel.number] = self
-        self._prefetch = self._window.prefetch
+        self.prefetch = self._window.prefetch
         begin = deliveries.consume_next if self._turn.channel.is_open else deliveries.open_consumer
         self._turn.channel.is_open = True
-        self._tap.write(begin(self._turn.channel.number, self.queue, self._prefetch))
+        self._tap.write(begin(self._turn.channel.number, self.queue, self.prefetch))
         if self._paused:
             self._cancel()
 
@@ -243,16 +244,16 @@ class QueueConsumer:
 
     def _adapt(self) -> None:
         """Consume again with the new prefetch number if it has changed; unacknowledged messages stay."""
-        if self._prefetch == self._window.prefetch:
+        if self.prefetch == self._window.prefetch:
             return
-        self._prefetch = self._window.prefetch
+        self.prefetch = self._window.prefetch
         if self._turn.leaving:
             return
         if self._paused:
-            self._write(deliveries.bound(self._turn.channel.number, self._prefetch))
+            self._write(deliveries.bound(self._turn.channel.number, self.prefetch))
             return
         self._cancel()
-        self._write(deliveries.consume_next(self._turn.channel.number, self.queue, self._prefetch))
+        self._write(deliveries.consume_next(self._turn.channel.number, self.queue, self.prefetch))
 
     def _cancel(self) -> None:
         if self._usable:

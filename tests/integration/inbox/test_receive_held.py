@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -21,9 +23,11 @@ from tests.support.broker.topology import Topology
 from tests.support.database.inboxes import Start, emptied, publish, received
 from tests.support.database.queue import Queue, until
 from tests.support.fakes.given_source import GivenSource, given
+from tests.support.relays.scrape import HTTP, page
 
 pytestmark = pytest.mark.ids("C16")
 MANY = 100
+PREFETCH = 5
 SECONDS = 10
 """In which what is free has to be there, on any machine; a lock is waited for up to a second, and of one delivery a tenth of that."""
 
@@ -183,3 +187,32 @@ async def test_a_receiver_waits_with_what_is_held_up_and_acknowledges_the_rest(
     await emptied(channel, first.queue)
     rows = await inbox_queue.sql("SELECT content::int FROM queue_message WHERE exchange = %s ORDER BY xid, seq", first.exchange)
     assert [*range(50), *range(51, MANY + 1), 50] == [number for (number,) in rows]
+
+
+@pytest.mark.parametrize(("count", "status"), [(PREFETCH - 1, "ready"), (PREFETCH, "not ready")])
+async def test_readiness_says_what_a_broken_trigger_keeps_out(
+    start_receive: Start, topology: Topology, unique: str, channel: AbstractChannel, inbox_queue: Queue, count: int, status: str
+) -> None:
+    """It is not ready once its queue sends nothing more. After the repair everything comes in, and it says nothing any more."""
+    await inbox_queue.sql("CREATE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM FROM nowhere; RETURN NEW; END$$")
+    await inbox_queue.sql("CREATE TRIGGER broken BEFORE INSERT ON queue_message FOR EACH ROW EXECUTE FUNCTION broken()")
+    declared = await topology.declare(unique, unique)
+    receiver = await start_receive(declared.queue, settings={**HTTP, "RELAY_RECEIVE_PREFETCH": str(PREFETCH)})
+    await publish(channel, declared, [b"1"] * count, ids=[str(number) for number in range(count)])
+
+    async def state() -> dict[str, Any]:
+        return dict(json.loads(await page(receiver, "/readyz")))
+
+    async def held() -> bool:
+        return f"unacknowledged: {count}. A trigger of yours" in (await state()).get("notes", {}).get("held", "")
+
+    await until(held)
+    assert status == (await state())["status"]
+    assert ({f"queue {declared.queue}"} if status == "not ready" else set()) == (await state())["reasons"].keys()
+    await inbox_queue.sql("DROP TRIGGER broken ON queue_message")
+    await received(inbox_queue, count)
+
+    async def well() -> bool:
+        return {"ready", None} == {(await state())["status"], (await state()).get("notes")}
+
+    await until(well)

@@ -44,6 +44,10 @@ class GivenSource:
         """Nothing is."""
         return False
 
+    def is_used_up(self, _: str, unacknowledged: int) -> bool:
+        """If none other is left."""
+        return unacknowledged == len(self._waiting)
+
     def pause(self) -> None:
         """Nothing to do."""
 

@@ -11,7 +11,7 @@ import pytest
 from relay import events
 from relay.errors import StoreError
 from relay.events.inbox import BatchReceived, DeliveryRejected, InboxFull, InboxOpen, ReceiveFailed
-from relay.inbox import receiver
+from relay.inbox import held, receiver
 from relay.inbox.blame import SILENCES
 from relay.inbox.delivery import Delivery, Problem
 from relay.inbox.ports import Taken
@@ -41,6 +41,7 @@ class Rig:
         self.well = True
         self.lost = False
         self.paused = False
+        self.prefetch = 100
         self.there = 0
         self.receiver = Receiver(source=self, inbox=self, batch_size=4, batch_bytes=1 << 20, limit=limit, emit=self.emit)
 
@@ -66,6 +67,11 @@ class Rig:
         """As the test has it."""
         assert taken
         return self.lost
+
+    def is_used_up(self, queue: str, unacknowledged: int) -> bool:
+        """As the test has it."""
+        assert "q" == queue
+        return unacknowledged >= self.prefetch
 
     def pause(self) -> None:
         """Note it."""
@@ -144,7 +150,8 @@ async def test_a_delivery_that_the_table_refuses_stands_alone(bad: str) -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts follow each other at once."""
-    monkeypatch.setattr(receiver, "pause", lambda attempt, longest: 0.0)
+    for module in (receiver, held):
+        monkeypatch.setattr(module, "pause", lambda attempt, longest: 0.0)
 
 
 @pytest.mark.usefixtures("quick")
@@ -190,6 +197,27 @@ async def test_what_waits_for_a_lock_leaves_the_line_and_comes_in_later() -> Non
     await asyncio.wait_for(rig.receiver.run(), 10)
     writes = [("write", [name]) for name in "bcd"]
     assert [*writes, ("ack", [*"bcd"]), ("write", ["a"]), ("ack", ["a"])] == rig.happened
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("prefetch", "reasons"), [(3, {}), (2, {"queue q": f"Every delivery of queue 'q' waits, so no other comes: {HELD}"})]
+)
+async def test_readiness_says_what_waits_and_that_nothing_else_comes(prefetch: int, reasons: dict[str, str]) -> None:
+    """A note while the queue has other deliveries; a reason once as many wait as the broker sends. Both end with the wait."""
+    rig = Rig(*"ab", troubles=[HELD] * 5)
+    rig.prefetch = prefetch
+    said: list[tuple[dict[str, str], dict[str, str]]] = []
+    given = rig.take
+
+    async def take(most: int, most_bytes: int) -> list[Taken]:
+        said.append((rig.receiver.reasons, rig.receiver.notes))
+        return await given(most, most_bytes)
+
+    rig.take = take  # type: ignore[method-assign]
+    await asyncio.wait_for(rig.receiver.run(), 10)
+    assert (reasons, {"held": f"Deliveries that wait, unacknowledged: 2. {HELD}"}) in said
+    assert ({}, {}) == (rig.receiver.reasons, rig.receiver.notes)
 
 
 @pytest.mark.usefixtures("quick")
@@ -250,7 +278,7 @@ async def test_a_rejection_that_was_lost_is_remembered(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(rig, "reject", lose)
     await rig.receiver._receive([Taken(of("a", Problem("content_invalid", "No JSON.")), "channel", 0)])
-    assert [True] == [held.blame.lost_at is not None for held in rig.receiver._held]
+    assert rig.receiver._held.pop().blame.lost_at is not None
 
 
 async def test_a_full_inbox_pauses_the_source_at_once() -> None:
