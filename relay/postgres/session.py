@@ -114,14 +114,8 @@ class Session:
             except NewConnectionError:
                 raise
             except psycopg.Error as error:
-                sentence = self._store_error(error)
-                if (error.sqlstate or "").startswith(NOT_THIS_SERVER):
-                    await self._drop()
-                try:
-                    raise sentence from error
-                finally:
-                    # It would hold this frame, and this frame it: what the server said, megabytes perhaps, would wait for the collector.
-                    del sentence
+                # Not kept in a variable: frame and error would keep each other, and megabytes of what the server said, until a collection.
+                raise await self._failed(error) from error
             except TimeoutError as error:
                 await self._drop()
                 raise StoreError(_SILENT.format(*error.args), unanswered=True) from error
@@ -189,6 +183,13 @@ class Session:
             await connection.close()
             raise
         return connection
+
+    async def _failed(self, error: psycopg.Error) -> StoreError:
+        """The error for the caller; closes the connection if only a new one helps."""
+        sentence = self._store_error(error)
+        if (error.sqlstate or "").startswith(NOT_THIS_SERVER):
+            await self._drop()
+        return sentence
 
     def _store_error(self, error: psycopg.Error) -> StoreError:
         if isinstance(error, errors.ReadOnlySqlTransaction) and self._connection is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import cast
 
@@ -15,7 +17,7 @@ from relay.postgres.operator_session import OperatorSession
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.session import Session, _kerberos, connect
 from relay.postgres.timeouts import Connection, soon
-from tests.support.database.queue import MakeStore, Queue
+from tests.support.database.queue import MadeStore, MakeStore, Queue
 from tests.support.network.proxy import Proxy
 from tests.support.servers.logins import login
 
@@ -33,6 +35,19 @@ async def test_a_lock_in_the_way_says_that_it_is_tried_again_and_whom_to_look_fo
 
     assert caught.value.in_passing
     assert "lock timeout" in str(caught.value)
+
+
+async def test_an_error_is_freed_without_a_garbage_collection(store: MadeStore) -> None:
+    """It may hold megabytes: the server quotes the message that it refused."""
+    gc.disable()
+    try:
+        try:
+            await store._control.fetch(b"SELECT 1 / 0", {})
+        except StoreError as error:
+            freed = weakref.ref(error)
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.ids("C9")
