@@ -1,4 +1,4 @@
-"""Signals that wait while something is committed and counted, so that a job that is stopped knows what it has done."""
+"""Delays signals while a job commits and counts something, so that a stopped job knows what it has done."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def deferred(hurry: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Let a signal that has a handler in Python wait for the end of the block, where the handler is called; the block must be short.
+    """Delay signals that have a Python handler: the first one's handler is called at the end of the block. The block must be short.
 
-    `hurry` is called when the signal comes, and ends what may take longer.
+    `hurry` is called at once when a signal comes, to end whatever may take longer.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -134,13 +134,13 @@ def test_a_column_of_another_type_is_refused(archived: Archived, exported: Expor
 @pytest.mark.parametrize(
     ("names", "sentence"),
     [
-        (["day"], "The archive has a column 'day', and the lake's own is called day: rename it with ALTER TABLE "),
-        (["Day"], "The archive has a column 'Day', and the lake's own is called day: rename it with ALTER TABLE "),
+        (["day"], "The archive has a column 'day', which is the name of the lake's own column day: rename it with ALTER TABLE "),
+        (["Day"], "The archive has a column 'Day', which is the name of the lake's own column day: rename it with ALTER TABLE "),
         (
             ["Exchange"],
-            "The archive's columns 'exchange' and 'Exchange' are one to the lake, as only the case differs: rename it with ",
+            "The archive's columns 'exchange' and 'Exchange' are one column to the lake, because only the case differs: rename it with ",
         ),
-        (["extra", "EXTRA"], "The archive's columns 'extra' and 'EXTRA' are one to the lake, "),
+        (["extra", "EXTRA"], "The archive's columns 'extra' and 'EXTRA' are one column to the lake, "),
     ],
 )
 def test_a_column_that_the_lake_cannot_have_is_named(
@@ -179,7 +179,7 @@ def test_a_column_that_differs_in_case_from_one_that_the_lake_keeps_is_named(
         if change.startswith("ADD"):
             exported()
 
-    with pytest.raises(PipelineError, match="columns 'extra' and 'Extra' are one to the lake"):
+    with pytest.raises(PipelineError, match="columns 'extra' and 'Extra' are one column to the lake"):
         exported()
 
 

@@ -83,7 +83,7 @@ def test_changes_are_said_in_words() -> None:
     assert "11 % more: 753,997 before" in page
     assert "27 % more: 48 ms before" in page
     assert ">none before</small>" in page
-    assert "Changes are against the time before, 2026-02-23 09:00 to 2026-03-02 09:00." in page
+    assert "Changes are relative to the time before, 2026-02-23 09:00 to 2026-03-02 09:00." in page
     assert "there is nothing to compare with" in render(reports.tiny())
 
 

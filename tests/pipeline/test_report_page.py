@@ -57,10 +57,10 @@ class Page(HTMLParser):
 
 
 HEADINGS = {
-    "Bytes", "Came out", "Code", "Confirm p95", "Day", "Days", "Dead", "Discarded", "Exchange", "Files", "Lake bytes", "Lake files",
-    "Lake rows", "Latest", "Longest", "Look at it with", "Mean", "Messages", "Of its messages", "Of them dead", "On time", "Ordering key",
-    "Part", "Partition", "PostgreSQL bytes", "PostgreSQL rows", "Published", "Result", "Routing key", "Rows", "Since", "Table", "Tries",
-    "Tries each", "Verified", "Wait p95", "What it says", "median", "p95", "p99",
+    "Bytes", "Code", "Command", "Confirm p95", "Day", "Days", "Dead", "Detail", "Discarded", "Exchange", "Files", "Lake bytes",
+    "Lake files", "Lake rows", "Latest", "Longest", "Mean", "Messages", "On time", "Ordering key", "Part", "Partition", "PostgreSQL bytes",
+    "PostgreSQL rows", "Published", "Result", "Routing key", "Rows", "Share dead", "Share of exchange", "Since", "Table", "Tries",
+    "Tries each", "Verdict", "Verified", "Wait p95", "median", "p95", "p99",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a report needs of the archive itself: its number of rows, dead ones by code with an example, and the slowest keys; no contents."""
+"""What a report reads from the archive: its number of rows, dead messages by code with an example, and the slowest keys; no contents."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SLOW_KEYS = 10
 _DUE = ("created_at", "available_at", "confirmed_at", "attempts")
 _EXAMPLE = ("id", "exchange", "routing_key", "result", "error_code", "error_detail", "archived_at")
 _HELD = 200_000
-"""Keys that are held before they are added up."""
+"""Partial sums, one row for each key, that are kept in memory before they are merged."""
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """What the archive's rows of a span say."""
+    """What was found in the archive's rows of a span."""
 
     rows: int
     failures: tuple[Failure, ...]
@@ -35,7 +35,7 @@ class Scanned:
 
 
 def read(lake: Lake, span: ReportSpan, say: Callable[[str], None]) -> Scanned:
-    """Look through the rows of a span, day by day; errors as `Lake.dataset`."""
+    """Scan the rows of a span, day by day; errors as `Lake.dataset`."""
     routing, ordering, failures, rows = _Keys("routing"), _Keys("ordering"), _Failures(), 0
     for day in [day for day in lake.days("archive") if span.since.date() <= day <= span.until.date()]:
         dataset = lake.dataset("archive", days=[day])
@@ -62,7 +62,7 @@ def _batches(
 
 
 class _Keys:
-    """Ways of the successes by one kind of key: how many, how long together, how long at most."""
+    """Latencies of the successes by one kind of key: their number, sum and maximum."""
 
     def __init__(self, kind: Literal["routing", "ordering"]) -> None:
         self._kind = kind
@@ -78,7 +78,7 @@ class _Keys:
             self._parts = [self._sum()]
 
     def slowest(self) -> list[SlowKey]:
-        """The keys with the longest ways."""
+        """The keys with the highest latencies."""
         rows = _best(self._sum(), [("longest", "descending"), ("key", "ascending")], SLOW_KEYS) if self._parts else []
         return [
             SlowKey(self._kind, row["key"], row["messages"], row["together"] / row["messages"] / 1000, row["longest"] / 1000)
@@ -91,14 +91,17 @@ class _Keys:
 
 
 def _ways(sent: pa.RecordBatch) -> pa.Array:
-    """Microseconds from when each was due until its confirm; a retry moves available_at, so from there a late message would look fast."""
+    """Microseconds from when each message was due until its confirm.
+
+    A retried message counts from created_at: a retry moves available_at, and measured from there a late message would look fast.
+    """
     created, available, confirmed = (sent[name].cast(INSTANT).cast(pa.int64()) for name in ("created_at", "available_at", "confirmed_at"))
     due = pc.if_else(pc.greater(sent["attempts"], 1), created, pc.max_element_wise(created, available))
     return pc.max_element_wise(pc.subtract(confirmed, due), 0)
 
 
 class _Failures:
-    """Dead messages by result and code, and the latest of each."""
+    """The number of dead messages by result and code, and the latest message of each."""
 
     def __init__(self) -> None:
         self._messages: dict[tuple[str, str | None], int] = {}
@@ -113,7 +116,7 @@ class _Failures:
             self._note((group["result"], group["error_code"]), group["place_count"], dead.slice(group["place_last"], 1).to_pylist()[0])
 
     def top(self) -> tuple[Failure, ...]:
-        """The most frequent."""
+        """The most frequent pairs of result and code."""
         ordered = sorted(self._messages.items(), key=lambda item: (-item[1], item[0][0], item[0][1] or ""))
         return tuple(_failure(self._latest[kind], messages) for kind, messages in ordered[:FAILURES])
 

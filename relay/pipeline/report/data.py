@@ -15,16 +15,16 @@ from relay.pipeline.report.model import DaySize, DeadMessage, Inventory, Partiti
 from relay.pipeline.source.database import Database
 
 DEAD_LETTERS = 20
-"""Dead messages that are listed."""
+"""How many dead messages are listed."""
 _STEPS = ((timedelta(days=2), timedelta(minutes=5)), (timedelta(days=32), timedelta(hours=1)))
 """Longest span for each length of step; a longer span has steps of a day."""
 
 
 def span_of(since: datetime | None, until: datetime | None, *, now: datetime) -> ReportSpan:
-    """The span from `since` (a week before) until `until` (now), widened to whole steps.
+    """The span from `since` (by default a week before its end) to `until` (by default now), widened to whole steps.
 
     Raises:
-        PipelineError: it would be empty.
+        PipelineError: the span would be empty.
     """
     end = (until or now).astimezone(UTC)
     begin = (since or end - timedelta(days=7)).astimezone(UTC)
@@ -36,7 +36,7 @@ def span_of(since: datetime | None, until: datetime | None, *, now: datetime) ->
 
 
 def collect(lake: Lake, database: Database, span: ReportSpan, *, now: datetime, say: Callable[[str], None]) -> Report:
-    """Read everything that a report says; errors as `Lake.dataset` and `Database.fetch`."""
+    """Read everything that a report shows; errors as `Lake.dataset` and `Database.fetch`."""
     say("asking PostgreSQL for dead messages and verification")
     unacknowledged = _unacknowledged(database)
     rows = archive_reader.read(lake, span, say)
@@ -97,7 +97,7 @@ def _inventory(lake: Lake, database: Database) -> Inventory:
 
 
 def _lag(lake: Lake, database: Database) -> float | None:
-    """Age of the oldest message that is not in the lake; None where nothing was ever exported."""
+    """Age of the oldest message that is not in the lake; None if nothing was ever exported."""
     handle = lake.open("archive")
     end = handle.transaction_version(OFFSET) if handle else None
     if end is None:

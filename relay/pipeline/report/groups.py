@@ -1,4 +1,4 @@
-"""Counts of a report that go by something else than its steps: by hour, by exchange and code, by routing key; added up as rows come."""
+"""A report's counts by hour, by exchange and code, and by routing key, added up as rows come in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Hours:
         self._by_exchange: dict[str, list[int]] = defaultdict(lambda: [0] * 24)
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows of numbers."""
+        """Add rows of the metrics."""
         found = pa.table({"hour": _steps(rows, stats.HOUR_SECONDS), "exchange": rows["exchange"], "messages": stats.messages(rows)})
         for row in found.group_by(["hour", "exchange"]).aggregate([("messages", "sum")]).to_pylist():
             self._by_time[row["hour"]] += row["messages_sum"]
@@ -36,19 +36,19 @@ class Hours:
         return {exchange: tuple(hours) for exchange, hours in self._by_exchange.items()}
 
     def by_time(self) -> Mapping[datetime, int]:
-        """Messages of all exchanges by the begin of each hour, in order."""
+        """Messages of all exchanges by the start of each hour, in order of time."""
         return {_EPOCH + timedelta(hours=hour): messages for hour, messages in sorted(self._by_time.items())}
 
 
 class Dead:
-    """Dead messages by exchange and code, and of each by step."""
+    """Dead messages by exchange and code, each pair by step."""
 
     def __init__(self, step: timedelta) -> None:
         self._step = step
         self._steps: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows of numbers."""
+        """Add rows of the metrics."""
         rows = rows.filter(pc.not_equal(rows["codes"], "{}"))
         places = _steps(rows, int(self._step.total_seconds())).to_pylist()
         for place, exchange, codes in zip(places, rows["exchange"].to_pylist(), rows["codes"].to_pylist(), strict=True):
@@ -56,7 +56,7 @@ class Dead:
                 self._steps[exchange, code][place] += messages
 
     def result(self) -> tuple[DeadGroup, ...]:
-        """The most frequent first."""
+        """The pairs of exchange and code, the most frequent first."""
         groups = (
             DeadGroup(exchange, code or None, steps.total(), {_EPOCH + place * self._step: steps[place] for place in sorted(steps)})
             for (exchange, code), steps in self._steps.items()
@@ -72,7 +72,7 @@ class KeyFigures:
         self._dead: Counter[tuple[str, str]] = Counter()
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows of numbers."""
+        """Add rows of the metrics."""
         dead = pc.add(pc.add(rows["rejected"], rows["failed"]), rows["lock_expired"])
         found = pa.table(
             {"exchange": rows["exchange"], "key": rows["routing_key"], "settled": stats.messages(rows), "dead": dead}
@@ -83,11 +83,11 @@ class KeyFigures:
             self._dead[name] += row["dead_sum"]
 
     def result(self) -> tuple[RoutingKey, ...]:
-        """Those with dead messages, the most of them first."""
+        """The routing keys with dead messages; those with the most come first."""
         found = [RoutingKey(*name, self._settled[name], dead) for name, dead in self._dead.items() if dead]
         return tuple(sorted(found, key=lambda one: (-one.dead, one.settled, one.exchange, one.key)))
 
 
 def _steps(rows: pa.Table, seconds: int) -> pa.ChunkedArray:
-    """Number of each row's step since 1970; hours and days of UTC begin at multiples of theirs."""
+    """How many steps lie between 1970 and each row; hours and days of UTC begin at multiples of their length."""
     return pc.divide(rows["start"].cast(INSTANT).cast(pa.int64()), seconds * 1_000_000)

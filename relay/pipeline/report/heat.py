@@ -1,4 +1,4 @@
-"""Heat maps of a report: when messages come to an end, by exchange and hour of the day, and by day and hour."""
+"""Heat maps of a report: when messages are settled, by exchange and hour of the day, and by day and hour."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 Key = tuple[tuple[str, str], ...]
 """The key to a plot's colours: (name of the colour, what it means)."""
 EXCHANGES = 15
-"""Exchanges that are named; all others are the last row."""
+"""How many exchanges are named; all others share the last row."""
 _RECTANGLE = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _OUTSIDE = -1.0
@@ -51,7 +51,7 @@ def by_exchange(exchanges: Sequence[ExchangeFigures]) -> tuple[Plot, Key]:
 
 
 def by_day(span: ReportSpan, hours: Mapping[datetime, int]) -> tuple[Plot, Key]:
-    """Settled messages by day and hour, of which at least one has any; hours outside the span are left free."""
+    """Settled messages by day and hour, at least one message in all; hours outside the span stay empty."""
     first = span.since.replace(hour=0, minute=0)
     days = -((first - span.until) // _DAY)
     cells = np.full((24, days), _OUTSIDE)
@@ -73,7 +73,7 @@ def by_day(span: ReportSpan, hours: Mapping[datetime, int]) -> tuple[Plot, Key]:
 
 
 def _cells(axes: Axes, cells: Floats, edges: Floats, *, edge: str | None = None) -> None:
-    """Cells in the colours of their levels, rows from above: one shape for each level, which is small however many cells there are."""
+    """Draw cells in the colours of their levels, the first row on top. Each level is one shape, so that the SVG stays small."""
     bounds = _levels(cells.max())
     levels = np.searchsorted(bounds, cells, side="right") - 1
     for level in range(len(bounds) - 1):
@@ -90,7 +90,7 @@ def _cells(axes: Axes, cells: Floats, edges: Floats, *, edge: str | None = None)
 
 
 def _runs(chosen: npt.NDArray[np.bool_], *, whole: bool) -> list[tuple[int, int, int]]:
-    """Row, first and last edge of the chosen cells: each by itself, or those side by side as one."""
+    """Row, first and last edge of each chosen cell (`whole`), or of each run of chosen cells side by side."""
     if whole:
         return [(int(row), int(column), int(column) + 1) for row, column in np.argwhere(chosen)]
     changes = np.diff(np.pad(chosen, ((0, 0), (1, 1))).astype(np.int8), axis=1)
@@ -112,7 +112,7 @@ def _rows(exchanges: Sequence[ExchangeFigures]) -> list[ExchangeFigures]:
 
 
 def _levels(highest: float) -> list[float]:
-    """Bounds of the colours: none, then five steps that widen as squares do, so that quiet and busy hours can be distinguished."""
+    """Bounds of the colours: zero, then five steps that grow quadratically, so that quiet and busy hours can be distinguished."""
     if highest <= 5:  # noqa: PLR2004 - five colours for 1 to 5
         return [0, *(level - 0.5 for level in range(1, int(highest) + 2))]
     steps = sorted({max(1.0, _round(highest * (level / 5) ** 2)) for level in range(1, 5)} - {1.0})

@@ -1,4 +1,4 @@
-"""The job `report`: collect, render, and put the page in its place in one step."""
+"""The job `report`: collect the data, render the page, and replace the file in one step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relay.pipeline.source.database import Database
 
 @dataclass(frozen=True)
 class Rendered:
-    """A page that was written, and what it says in short; `messages` are those that the numbers count within the time."""
+    """A page that was written, and its main figures; `messages` is the number of settled messages that the metrics count in the span."""
 
     path: str
     bytes: int
@@ -40,12 +40,12 @@ def run(
     until: datetime | None = None,
     now: datetime | None = None,
 ) -> Rendered:
-    """Write the report of a time (by default the last seven days) as one HTML file; an existing file is replaced.
+    """Write the report on a span (by default the last seven days) as one HTML file; an existing file is replaced.
 
     Raises:
         LakeError: the lake cannot be read here.
         UnreachableError: PostgreSQL or the object store does not answer.
-        PipelineError: the time is empty, PostgreSQL refused, or the file cannot be written.
+        PipelineError: the span is empty, PostgreSQL refused a statement, or the file cannot be written.
     """
     clock = now or datetime.now(UTC)
     report = data.collect(lake, database, data.span_of(since, until, now=clock), now=clock, say=say)
@@ -77,7 +77,7 @@ def _write(path: Path, page: bytes) -> None:
 
 
 def _umask() -> int:
-    """What this process takes away from the permissions of new files; it can only be read by setting it."""
+    """The permissions that this process removes from new files; the umask can only be read by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -1,4 +1,4 @@
-"""What the metrics counted within a span: read from the lake's numbers, a bounded number of rows at a time."""
+"""Reads from the lake what the metrics counted within a span, a bounded number of rows at a time."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from relay.pipeline.report.model import Counts, ExchangeFigures, Figures, Latenc
 from relay.pipeline.source.columns import INSTANT
 
 _HELD = 20_000
-"""Rows of numbers that are held before they are added up."""
+"""Rows of numbers that are kept in memory before they are added up."""
 
 
 def read(lake: Lake, span: ReportSpan) -> Numbers:
     """Read what was counted in a span.
 
     Raises:
-        LakeError: the numbers are of another form, or cannot be read.
+        LakeError: the numbers lack a column, or cannot be read.
         UnreachableError: the object store does not answer.
     """
     table = "stats_window" if span.step < timedelta(hours=1) else "stats_hour"
@@ -48,7 +48,7 @@ def read(lake: Lake, span: ReportSpan) -> Numbers:
 
 
 class _Sum:
-    """Numbers by start and exchange, added up as they come."""
+    """Numbers by start and exchange, added up as they come in."""
 
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds
@@ -56,14 +56,14 @@ class _Sum:
         self.targets_ms: set[int] = set()
 
     def add(self, rows: pa.Table) -> None:
-        """Add rows; their keys and codes are forgotten."""
+        """Add rows without their routing keys and codes."""
         self.targets_ms.update(pc.unique(rows["target_ms"]).to_pylist())
         self._parts.append(_with(rows, routing_key="", codes="{}"))
         if sum(part.num_rows for part in self._parts) > _HELD:
             self._parts = [self.result()]
 
     def result(self) -> pa.Table:
-        """What was added so far."""
+        """The sum of all rows so far."""
         return aggregate.merge(pa.concat_tables(self._parts).combine_chunks(), seconds=self._seconds) if self._parts else aggregate.empty()
 
 
@@ -94,7 +94,7 @@ def _whole(steps: pa.Table, **same: object) -> Iterable[dict[str, Any]]:
 
 
 def _merged(rows: pa.Table, seconds: int, **same: object) -> Iterable[dict[str, Any]]:
-    """Add up what becomes the same with these values."""
+    """Set these values in all rows, then add up rows of the same start, exchange and routing key."""
     if not rows.num_rows:
         return []
     found: list[dict[str, Any]] = aggregate.merge(_with(rows, **same), seconds=seconds).to_pylist()

@@ -1,4 +1,4 @@
-"""What a report says, as plain values: made by `data`, drawn by `plots`, written by `page`. No contents of messages, no credentials."""
+"""A report as plain values: `data` collects them, `plots` draws them, `page` writes them. No contents of messages, no credentials."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from relay.pipeline.lake.assessment import LakeRecord
 from relay.pipeline.metrics.lake_state import TableSize
 
 Verdict = Literal["verified", "differs", "unverified", "open"]
-"""What came out of comparing a partition: equal, not equal, not compared yet; open days still take messages and are compared later."""
+"""The result of comparing a partition: equal, not equal, or not compared yet. Open days still receive messages and are compared later."""
 
 DEAD = ("rejected", "failed", "lock_expired")
-"""Results of messages that were not sent and need a person."""
+"""Results of messages that were not sent and need attention."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSpan:
-    """The time that a report is about, in UTC: from `since` up to, and without, `until`, both on a border of `step`."""
+    """The time that a report covers, in UTC: `since` is included and `until` excluded, and each is the start of a step."""
 
     since: datetime
     until: datetime
@@ -27,7 +27,7 @@ class ReportSpan:
 
     @property
     def before(self) -> ReportSpan:
-        """The time of the same length that ends where this one begins."""
+        """The span of the same length that ends where this one begins."""
         return ReportSpan(self.since - (self.until - self.since), self.since, self.step)
 
     @property
@@ -38,7 +38,7 @@ class ReportSpan:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Percentiles of a histogram, in ms; within one bucket's width of the exact ones."""
+    """Percentiles of a histogram, in ms; each differs from the exact value by at most the width of one bucket."""
 
     p50: float
     p95: float
@@ -47,7 +47,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Settled messages by result; `attempts` counts every try of all of them, `within_target` the successes in time."""
+    """Settled messages by result; `attempts` counts all their attempts, `within_target` the successes within the target latency."""
 
     published: int = 0
     discarded: int = 0
@@ -59,30 +59,31 @@ class Counts:
 
     @property
     def dead(self) -> int:
-        """Messages that ended without being sent and need a person."""
+        """Messages that ended without being sent and need attention."""
         return self.rejected + self.failed + self.lock_expired
 
     @property
     def settled(self) -> int:
-        """All messages that came to an end."""
+        """All settled messages."""
         return self.published + self.discarded + self.dead
 
     @property
     def tries_each(self) -> float:
-        """Attempts of a message on average."""
+        """Average number of attempts per message."""
         return self.attempts / self.settled if self.settled else 0.0
 
     @property
     def on_time(self) -> float | None:
-        """Share of the published messages that came within the target; None where none was."""
+        """Share of the published messages that were confirmed within the target; None if no message was published."""
         return self.within_target / self.published if self.published else None
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Counts with the latencies of the successes; None where there was none.
+    """Counts with the latencies of the successes; a latency that was not measured is None.
 
-    `wait` ends with the claim, `publish` lies between claim and publish, `confirm` ends with the broker's confirm.
+    `wait` ends with the claim, `publish` with the write to the broker, `confirm` with the broker's confirm.
+    Each begins where the one before it ends.
     """
 
     counts: Counts
@@ -110,7 +111,7 @@ class ExchangeFigures:
 
 @dataclass(frozen=True, slots=True)
 class DeadGroup:
-    """Dead messages of one exchange and code; `steps` counts them by the begin of each step that has any."""
+    """Dead messages of one exchange and code; `steps` counts them by the start of each step that has any."""
 
     exchange: str
     code: str | None
@@ -120,7 +121,7 @@ class DeadGroup:
 
 @dataclass(frozen=True, slots=True)
 class RoutingKey:
-    """A routing key of an exchange with dead messages; `*other*` represents all keys that their days do not name."""
+    """A routing key of an exchange, with its dead messages; `*other*` represents all keys that the metrics of a day do not name."""
 
     exchange: str
     key: str
@@ -130,7 +131,7 @@ class RoutingKey:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What the metrics counted within a span; all empty where nothing was counted."""
+    """What the metrics counted within a span; everything is empty if nothing was counted."""
 
     total: Figures = Figures(Counts())
     targets_ms: tuple[int, ...] = ()
@@ -140,9 +141,9 @@ class Numbers:
     hours: Mapping[datetime, int] = field(default_factory=dict)
     """Settled messages by hour; hours without any are left out."""
     dead: tuple[DeadGroup, ...] = ()
-    """The most messages first."""
+    """Groups with the most messages come first."""
     keys: tuple[RoutingKey, ...] = ()
-    """The most dead messages first."""
+    """Keys with the most dead messages come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class SlowKey:
-    """A key whose successes took longest from the time they were due until their confirm; `kind` says which key of a message it is."""
+    """A key whose successes took longest from due until confirmed; `kind` says whether it is a routing key or an ordering key."""
 
     kind: Literal["routing", "ordering"]
     key: str
@@ -187,7 +188,7 @@ class DeadMessage:
 
 @dataclass(frozen=True, slots=True)
 class Unacknowledged:
-    """Dead messages in PostgreSQL that are not acknowledged, of any time: how many, and the newest of them."""
+    """Dead messages in PostgreSQL that are not acknowledged, whenever they were archived: how many, and the newest of them."""
 
     total: int
     oldest: datetime | None
@@ -196,7 +197,7 @@ class Unacknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """One partition of the archive in PostgreSQL, and what comparing it with the lake has brought; `day` is None for the dead side."""
+    """One partition of the archive in PostgreSQL, and the result of comparing it with the lake; `day` is None for the dead messages."""
 
     name: str
     day: date | None
@@ -208,7 +209,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """How far the numbers can be trusted: what was compared, and how it came out."""
+    """How far the numbers can be trusted: what was compared, and with what result."""
 
     archive_rows: int
     """Rows of the lake's archive in the span."""
@@ -216,7 +217,7 @@ class Quality:
     """First day of the whole lake, in UTC; None for an empty lake."""
     last: date | None
     lake: LakeRecord
-    """What PostgreSQL knows of the lake, with the export's lag."""
+    """What PostgreSQL knows about the lake, and the export's lag."""
     partitions: tuple[Partition, ...]
 
     def of(self, verdict: Verdict) -> Sequence[Partition]:
@@ -226,9 +227,9 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class DaySize:
-    """One day of the archive, in PostgreSQL (as its statistics estimate the rows) and in the lake; None where it is not there.
+    """The size of one day in PostgreSQL's archive (rows are an estimate) and in the lake's; None where the day is missing.
 
-    `day` is None for the dead side, which PostgreSQL keeps apart and the lake within the days.
+    `day` is None for dead messages: PostgreSQL keeps them apart, the lake keeps them in the days.
     """
 
     day: date | None
@@ -241,11 +242,11 @@ class DaySize:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """What there is of the archive and of the lake now, and when each job last changed it; None for never."""
+    """How large archive and lake are now, and when each job last did something; None for never."""
 
     days: tuple[DaySize, ...]
     tables: tuple[TableSize, ...]
-    """Of the lake, by name."""
+    """The lake's tables, by name."""
     exported_at: datetime | None
     computed_at: datetime | None
     compacted_at: datetime | None
@@ -258,11 +259,11 @@ class Report:
 
     made_at: datetime
     lake: str
-    """Where the lake is, without credentials."""
+    """The lake's URL, without credentials."""
     span: ReportSpan
     numbers: Numbers
     before: Numbers
-    """Of the span of the same length that ends where this one begins."""
+    """The numbers of the span of the same length that ends where this one begins."""
     failures: tuple[Failure, ...]
     slow_keys: tuple[SlowKey, ...]
     unacknowledged: Unacknowledged
@@ -271,5 +272,5 @@ class Report:
 
     @property
     def empty_lake(self) -> bool:
-        """Nothing was ever exported."""
+        """Whether nothing was ever exported."""
         return self.quality.last is None

@@ -1,4 +1,4 @@
-"""The page: a report as one HTML file that needs nothing else, fetches nothing and runs nothing."""
+"""Renders a report as one HTML file that needs no other file, fetches nothing and runs no script."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SECTIONS = (
     ("ended-dead", "Dead messages", "dead_plot"), ("errors", "Top errors", ""), ("slow", "Slowest keys", "slow_routing"),
     ("dead", "Dead messages not acknowledged", ""), ("quality", "Data quality", ""), ("lake", "State of the lake", ""),
 )  # fmt: skip
-"""Id and title of each section, and what it is left out without."""
+"""Id and title of each section, and the part of the page without which the section is left out."""
 
 
 def render(report: Report) -> str:
@@ -39,7 +39,7 @@ def render(report: Report) -> str:
 
 
 def _contents(page: Mapping[str, Any]) -> dict[str, str]:
-    """Titles of the sections that there are, by id."""
+    """Titles of the sections that the page has, by id."""
     return {id_: title for id_, title, part in _SECTIONS if not part or getattr(page[part], "rows", page[part])}
 
 
@@ -52,7 +52,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _sentence(text: str) -> Markup:
-    """A sentence of the report's own, with text between backticks as code."""
+    """A sentence that the report itself words, with text between backticks as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped in the same breath
 
 
@@ -78,7 +78,7 @@ def _words(report: Report) -> dict[str, Any]:
 def _target(report: Report) -> str:
     limits = " or ".join(milliseconds(target) for target in report.numbers.targets_ms)
     changed = " (the target was changed within this time)" if len(report.numbers.targets_ms) > 1 else ""
-    return f"A message is on time if the broker confirms it within {limits} from when it was due{changed}."
+    return f"A message is on time if the broker confirms it within {limits} after it was due{changed}."
 
 
 def _plots(report: Report) -> dict[str, Any]:

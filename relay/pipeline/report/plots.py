@@ -1,4 +1,4 @@
-"""The plots of a report over time: messages, latency bands, the share that came in time, and dead messages by exchange and code."""
+"""The plots of a report over time: messages, latency bands, the share within the target, and dead messages by exchange and code."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Floats = npt.NDArray[np.float64]
 NOT_PUBLISHED = ("rejected", "failed", "lock_expired", "discarded")
 LATENCIES = {"wait": "Wait: due until claimed", "publish": "Publish: claimed until written", "confirm": "Confirm: written until confirmed"}
 SERIES = 6
-"""Pairs of exchange and code that the plot of dead messages tells apart; the last one represents all others if there are more."""
+"""How many series the plot of dead messages has: one for each pair of exchange and code; if there are more, the last one is all others."""
 
 
 def throughput(report: Report) -> Plot:
-    """Messages by step of time, and below them those that were not published."""
+    """Published messages by step, and in a panel below the messages that were not published."""
     steps = _Steps(report.span, report.numbers.moments)
     each = length(report.span.step)
 
@@ -46,8 +46,8 @@ def throughput(report: Report) -> Plot:
     busiest = max(report.numbers.moments, key=lambda moment: moment.figures.counts.published)
     counts, most = report.numbers.total.counts, number(busiest.figures.counts.published)
     words = (
-        f"Messages over time: {number(counts.published)} published, most of them ({most}) in the {each} from {when(busiest.start)}; "
-        f"{number(counts.dead)} ended dead."
+        f"Messages over time: {number(counts.published)} published, {number(counts.dead)} ended dead. "
+        f"The busiest {each} began at {when(busiest.start)}, with {most} published."
     )
     return plot("throughput", draw, height=3.4, words=words)
 
@@ -70,7 +70,7 @@ def latency(report: Report) -> Plot | None:
 
 
 def attainment(report: Report) -> Plot | None:
-    """The share of published messages that came within the target, over time; None if nothing was published."""
+    """The share of published messages that were confirmed within the target, over time; None if nothing was published."""
     steps = _Steps(report.span, report.numbers.moments)
     counts = report.numbers.total.counts
     if not counts.published:
@@ -89,7 +89,7 @@ def attainment(report: Report) -> Plot | None:
 
 
 def dead(report: Report) -> tuple[Plot, tuple[tuple[str, str], ...]] | None:
-    """Dead messages by exchange and code over time, and which share of all they are, with the key to the colours; None if there is none."""
+    """Dead messages by exchange and code over time, and their share of all messages, with the key to the colours; None if none is dead."""
     numbers, counts, each = report.numbers, report.numbers.total.counts, length(report.span.step)
     if not numbers.dead:
         return None
@@ -112,15 +112,15 @@ def dead(report: Report) -> tuple[Plot, tuple[tuple[str, str], ...]] | None:
 
     worst = max(numbers.moments, key=lambda moment: moment.figures.counts.dead)
     words = (
-        f"Dead messages over time: {number(counts.dead)}, {percent(counts.dead, counts.settled)} of all; "
-        f"most of them ({number(worst.figures.counts.dead)}) in the {each} from {when(worst.start)}. Most frequent: {series[0][0]}."
+        f"Dead messages over time: {number(counts.dead)}, {percent(counts.dead, counts.settled)} of all messages. "
+        f"The worst {each} began at {when(worst.start)}, with {number(worst.figures.counts.dead)} of them. Most frequent: {series[0][0]}."
     )
     key = tuple((f"series-{place}", name) for place, (name, _) in enumerate(series))
     return plot("dead", draw, height=3.4, words=words), key
 
 
 def _series(groups: Sequence[DeadGroup]) -> list[tuple[str, Counter[datetime]]]:
-    """The most frequent groups by name, with all others as one if there are more."""
+    """The most frequent groups by name; if there are more, all others are one group."""
     named = groups if len(groups) <= SERIES else groups[: SERIES - 1]
     found = [(f"{shown(group.exchange, 40)}, {shown(group.code, 40)}", Counter(group.steps)) for group in named]
     if others := groups[len(named) :]:
@@ -129,7 +129,7 @@ def _series(groups: Sequence[DeadGroup]) -> list[tuple[str, Counter[datetime]]]:
 
 
 class _Steps:
-    """The steps of a span with what was counted in each: nothing where no moment is."""
+    """The steps of a span with the figures of each; a step without a moment has none."""
 
     def __init__(self, span: ReportSpan, moments: Sequence[Moment]) -> None:
         self._span = span
@@ -139,12 +139,12 @@ class _Steps:
 
     @property
     def middles(self) -> Floats:
-        """The position of each step's point."""
+        """The middle of each step, where its point is drawn."""
         middles: Floats = (self.edges[:-1] + self.edges[1:]) / 2
         return middles
 
     def of(self, value: Callable[[Figures], float | None], *, without: float = 0) -> Floats:
-        """A value of each step, and `without` where there is none."""
+        """A value for each step; `without` for a step that has none."""
         found = np.full(self.count, without, dtype=np.float64)
         for place, figures in self._moments.items():
             known = value(figures)
@@ -152,7 +152,7 @@ class _Steps:
         return found
 
     def placed(self, counted: Mapping[datetime, int]) -> Floats:
-        """Counts by the begin of a step, in the order of the steps."""
+        """Counts by the start of a step, as an array in the order of the steps."""
         found = np.zeros(self.count)
         for start, messages in counted.items():
             found[round((start - self._span.since) / self._span.step)] = messages
@@ -163,12 +163,12 @@ class _Steps:
         scales.time(axes, self._span.since, self._span.until, shape)
 
     def ratio(self, part: Callable[[Figures], float], whole: Callable[[Figures], float]) -> Floats:
-        """A share of each step; not a number where nothing was counted."""
+        """A share for each step; NaN for a step in which nothing was counted."""
         return self.of(lambda figures: part(figures) / whole(figures) if whole(figures) else None, without=np.nan)
 
 
 def _band(axes: Axes, steps: _Steps, kind: str) -> None:
-    """Median as a line, what lies between it and p95, and p99, as bands; on a scale of logarithms, gaps where nothing was measured."""
+    """Draw the median as a line, and bands up to p95 and p99, on a logarithmic scale; steps without measurements are gaps."""
     p50, p95, p99 = (
         steps.of(lambda f, which=which: _percentile(getattr(f, kind), which), without=np.nan)  # type: ignore[misc]
         for which in ("p50", "p95", "p99")
@@ -182,7 +182,7 @@ def _band(axes: Axes, steps: _Steps, kind: str) -> None:
 
 
 def _percentile(measured: Latency | None, which: str) -> float | None:
-    # A scale of logarithms has no zero.
+    # A logarithmic scale has no zero.
     return max(float(getattr(measured, which)), scales.LEAST_MS) if measured else None
 
 

@@ -1,4 +1,4 @@
-"""The scales of a report's plots: each axis has labels enough to be read, in the units that people use."""
+"""The scales of a report's plots: each axis has enough labels to be read, in common units."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _DURATIONS = (
     *(count * unit for unit in (_SECOND, _MINUTE) for count in (10, 20, 60, 120, 300)),
     *(count * _HOUR for count in (12, 24, 48)),
 )
-"""Durations in ms that a label may have; a tenth of a millisecond is below what buckets tell apart, two days are above."""
+"""Durations in ms that a label may show. Their range, a tenth of a millisecond to two days, is wider than what the buckets distinguish."""
 LEAST_MS = _DURATIONS[0]
 _DAY = timedelta(days=1)
 _INTERVALS = tuple(timedelta(minutes=minutes) for minutes in (5, 10, 15, 30, 60, 120, 180, 360, 720))
-"""Times between labels, shorter than a day; none is more than twice the one before, so that two labels are within whatever is drawn."""
+"""Intervals between labels, shorter than a day. Each is at most twice the one before, so that every plot has at least two labels."""
 _SPACES: Mapping[Shape, int] = {"wide": 8, "narrow": 4}
-"""For how many of them there is room."""
+"""How many intervals a time axis has room for."""
 _DATES: Mapping[Shape, str] = {"wide": "%Y-%m-%d", "narrow": "%b %d"}
 
 
 def durations(axes: Axes, low: float, high: float) -> None:
-    """A scale of logarithms for durations in ms: it begins with a label, and has another one within."""
+    """A logarithmic scale for durations in ms: it begins with a label, and has at least one more."""
     first = max(0, bisect_right(_DURATIONS, low) - 1)
     last = max(bisect_left(_DURATIONS, high), first + 1)
     labels = _DURATIONS[first : last + 1]
@@ -43,7 +43,7 @@ def durations(axes: Axes, low: float, high: float) -> None:
 
 
 def counts(axes: Axes) -> None:
-    """A scale from nothing up, for counts."""
+    """A scale from zero up, for counts."""
     axes.set_ylim(bottom=0, top=None if axes.dataLim.y1 > 0 else 1)
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _count(value)))
@@ -57,7 +57,7 @@ def percents(axes: Axes, low: float, high: float) -> None:
 
 
 def time(axes: Axes, since: datetime, until: datetime, shape: Shape, *, least: timedelta = _INTERVALS[0]) -> None:
-    """A scale of times in UTC, with at most so many labels as there is room for, and two at least; not closer than `least`."""
+    """A scale of times in UTC with at least two labels, and no more than there is room for; labels are at least `least` apart."""
     interval = _interval((until - since) / _SPACES[shape], least)
     midnight = since.replace(hour=0, minute=0)
     first, last = -((midnight - since) // interval), (until - midnight) // interval
@@ -67,7 +67,7 @@ def time(axes: Axes, since: datetime, until: datetime, shape: Shape, *, least: t
 
 
 def _interval(wide: timedelta, least: timedelta) -> timedelta:
-    """The shortest of those that people use, and whole days beyond, that is not below either."""
+    """The shortest of `_INTERVALS`, or else of whole days, that is below neither `wide` nor `least`."""
     whole_days = -(-wide // _DAY) * _DAY
     return next((one for one in _INTERVALS if one >= max(wide, least)), max(whole_days, least))
 

@@ -25,9 +25,9 @@ from relay.pipeline.report.text import (
 
 State = Literal["good", "warn", "bad", "plain"]
 NAMED = 5
-"""Differing partitions that are named with their difference."""
+"""How many differing partitions are named with their difference."""
 LATE_SECONDS = 3600
-"""Export lag from which on it is a worry."""
+"""An export lag above this is a warning."""
 
 
 class Card(NamedTuple):
@@ -38,7 +38,7 @@ class Card(NamedTuple):
     words: str
     state: State = "plain"
     change: str = ""
-    """Since the time before."""
+    """How the number has changed since the span before."""
 
 
 class Fact(NamedTuple):
@@ -56,7 +56,7 @@ class Empty(NamedTuple):
 
 
 def state(report: Report) -> State:
-    """The worst of what the report says; dead messages and stale numbers are a warning, a checksum that differs is bad."""
+    """The worst state in the report: unacknowledged dead messages and stale numbers are a warning, a differing partition is bad."""
     states = {fact.state for fact in facts(report)} | {"warn" if report.unacknowledged.total else "good"}
     return "bad" if "bad" in states else "warn" if "warn" in states else "good"
 
@@ -82,7 +82,7 @@ def verdict(report: Report) -> str:
 
 
 def empty(report: Report) -> Empty | None:
-    """Why there are no numbers; None where there are."""
+    """Why there are no numbers; None if there are numbers."""
     if report.numbers.total.counts.settled:
         return None
     if report.empty_lake:
@@ -95,7 +95,7 @@ def empty(report: Report) -> Empty | None:
 
 
 def cards(report: Report) -> tuple[Card, ...]:
-    """The numbers to see first; only for a report that counted something."""
+    """The main numbers; only for a report that has settled messages."""
     return (*_counts(report), *_in_time(report), *_now(report))
 
 
@@ -114,7 +114,7 @@ def _counts(report: Report) -> Iterator[Card]:
     dead = _than(counts.dead, known.counts.dead if known else None, number)
     yield Card("Ended dead", number(counts.dead), by_result or "none", "warn" if counts.dead else "good", dead)
     tries = _than(counts.tries_each, known.counts.tries_each if known else None, "{:.2f}".format)
-    yield Card("Tries each", f"{counts.tries_each:.2f}", "1.00 is every message at once", change=tries)
+    yield Card("Tries each", f"{counts.tries_each:.2f}", "1.00 means one try for each message", change=tries)
 
 
 def _in_time(report: Report) -> Iterator[Card]:
@@ -130,29 +130,29 @@ def _in_time(report: Report) -> Iterator[Card]:
 
 
 def _now(report: Report) -> Iterator[Card]:
-    """What is so at this moment, whatever the time of the report."""
+    """The current state, whatever span the report covers."""
     dead, lag = report.unacknowledged.total, report.quality.lake.lag_seconds
     yield Card("Not acknowledged", number(dead), "dead messages", "warn" if dead else "good")
     yield Card("Export lag", NOTHING if lag is None else seconds(lag), "oldest message not in the lake", _lag_state(lag))
 
 
 def compared(report: Report) -> str:
-    """What the changes are against."""
+    """Which span the changes are relative to."""
     past, first = report.span.before, report.quality.first
     time = f"the time before, {when(past.since)[:16]} to {when(past.until)[:16]}"
     if not report.before.total.counts.settled:
         return f"Nothing was counted in {time}: there is nothing to compare with."
-    short = f" The lake begins on {first}, so that time is not whole." if first and first > past.since.date() else ""
-    return f"Changes are against {time}.{short}"
+    short = f" The lake begins on {first}, so it lacks a part of that time." if first and first > past.since.date() else ""
+    return f"Changes are relative to {time}.{short}"
 
 
 def before(report: Report) -> Figures | None:
-    """Figures of the time before; None where nothing was counted."""
+    """Figures of the span before; None if nothing was counted then."""
     return report.before.total if report.before.total.counts.settled else None
 
 
 def _than(now: float, before: float | None, say: Callable[[float], str]) -> str:
-    """How a figure has changed, and what it was; nothing where it is not known."""
+    """How a figure has changed, and its value before; empty if that is not known."""
     if before is None:
         return ""
     said = change(now, before)
@@ -171,7 +171,7 @@ def dead_words(report: Report) -> str:
 
 
 def facts(report: Report) -> tuple[Fact, ...]:
-    """What was compared, and how it came out."""
+    """What was compared, and with what result."""
     if report.empty_lake:
         return (Fact("The lake is empty: nothing to compare.", "warn"), _lake(report))
     return (_verified(report), *_differing(report), *_unverified(report), _counted(report), _lake(report), _retention(report))
@@ -211,7 +211,7 @@ def _counted(report: Report) -> Fact:
 
 
 def _lake(report: Report) -> Fact:
-    """What `relay status` says of the lake too."""
+    """The same sentence about the lake as in `relay status`."""
     state = report.quality.lake
     judged = judge(state, seconds)
     kinds: Mapping[Kind, State] = {"whole": "good", "behind": _lag_state(state.lag_seconds), "differs": "bad"}
@@ -224,8 +224,8 @@ def _lag_state(lag: float | None) -> State:
 
 def _retention(report: Report) -> Fact:
     if report.quality.lake.registered:
-        return Fact("Retention waits for the export: PostgreSQL drops only what was verified, in a lake that was seen lately.")
-    return Fact("Retention does not wait for the export: register it with `relay pipeline export --register`.", "warn")
+        return Fact("Retention waits for the export: PostgreSQL drops only what was verified, and only if the lake was seen lately.")
+    return Fact("Retention does not wait for the export: register the export with `relay pipeline export --register`.", "warn")
 
 
 def inventory_facts(inventory: Inventory) -> tuple[Fact, ...]:

@@ -1,4 +1,4 @@
-"""Plots as SVG within the page: in the colours of its theme, with ids of their own, and labels that cannot be markup."""
+"""Plots as SVG for the page: in the colours of its theme, with ids that differ from plot to plot, and labels that cannot become markup."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from matplotlib.figure import Figure
 from relay.pipeline.report.text import columns
 
 Shape = Literal["wide", "narrow"]
-"""A desktop or paper, or a phone."""
+"""Wide for a desktop or paper, narrow for a phone."""
 SHAPES: Mapping[Shape, tuple[float, float, float]] = {"wide": (9.2, 1.0, 9.0), "narrow": (3.7, 1.15, 9.0)}
-"""Width in inches, what a height is multiplied by, and the size of letters."""
+"""Width in inches, the factor for heights, and the font size."""
 
 COLOURS = {
     name: f"#00fe{number:02x}"
@@ -27,7 +27,7 @@ COLOURS = {
          *(f"heat-{level}" for level in range(6)), *(f"series-{place}" for place in range(6)))
     )
 }  # fmt: skip
-"""Stand-ins that matplotlib takes for colours; the page has a CSS variable of each name for light and dark."""
+"""Placeholders that matplotlib accepts as colours; the page has a CSS variable of each name, for light and for dark."""
 
 _RC: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -55,7 +55,7 @@ _RC: dict[Any, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """One plot in both shapes, with what it shows in words for those who do not see it."""
+    """One plot in both shapes; `words` describe it for readers who cannot see it."""
 
     wide: Markup
     narrow: Markup
@@ -68,7 +68,7 @@ Draw = Callable[[Figure, Shape], None]
 def plot(name: str, draw: Draw, *, height: float, words: str, labels: Sequence[str] | None = None) -> Plot:
     """Draw a plot of this height in inches in both shapes.
 
-    With labels `label_of(n)` within it becomes `labels[n]`, and `draw` finds the room for them, because matplotlib cannot measure them.
+    If there are labels, each `label_of(n)` in the plot becomes `labels[n]`. matplotlib cannot measure them, so `draw` makes room for them.
     """
     layout: Literal["constrained"] | None = "constrained" if labels is None else None
     wide, narrow = (_with_words(_for_page(_draw(draw, shape, height, layout), f"{name}-{shape}"), words, labels or ()) for shape in SHAPES)
@@ -76,18 +76,18 @@ def plot(name: str, draw: Draw, *, height: float, words: str, labels: Sequence[s
 
 
 def label_of(number: int) -> str:
-    """A placeholder for a label from outside while matplotlib draws, which neither measures nor escapes what it cannot show."""
+    """A placeholder for an application's text, because matplotlib cannot measure or escape characters that it cannot show."""
     return f"label-{number}-"
 
 
 def room_for(labels: Sequence[str], shape: Shape) -> float:
-    """Share of a figure's width that labels at its left side take."""
+    """The share of a figure's width that labels on its left side need."""
     width, _, size = SHAPES[shape]
     return min(0.55, (max(map(columns, labels), default=0) * size * 0.68 + 14) / (width * 72))
 
 
 def panels(figure: Figure, count: int) -> list[Axes]:
-    """Axes above each other that share their time."""
+    """Axes above each other that share a time axis."""
     made = figure.subplots(count, 1, sharex=True, squeeze=False)
     return [axes for row in made for axes in row]
 
@@ -104,7 +104,7 @@ def _draw(draw: Draw, shape: Shape, height: float, layout: Literal["constrained"
 
 
 def _for_page(text: str, name: str) -> str:
-    """Take the prolog away, and keep ids and colours apart from those of other plots."""
+    """Remove the prolog, make the ids differ from those of other plots, and turn placeholders into colours of the page."""
     text = text[text.index("<svg") :]
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     view = re.search(r'viewBox="[^"]+"', text)
@@ -121,7 +121,7 @@ def _for_page(text: str, name: str) -> str:
 
 
 def _shorter(path: str) -> str:
-    """The same straight lines in fewer letters: of a step that goes straight across or up only what changes."""
+    """The same straight lines in fewer characters: a horizontal or vertical line has only the coordinate that changes."""
     out, x, y = [], "", ""
     for command, to_x, to_y in re.findall(r"([MLz])(?: (\S+) (\S+))?", path):
         if command == "z":
@@ -135,7 +135,7 @@ def _shorter(path: str) -> str:
 
 
 def _with_words(text: str, words: str, labels: Sequence[str]) -> Markup:
-    """Say what the plot shows, and put the labels in: in one pass, so that none can stand for another."""
+    """Describe the plot, and insert the labels in one pass: a label that looks like a placeholder is not replaced."""
     text = text.replace('role="img"', f'role="img" aria-label="{escape(words)}"', 1)
     text = re.sub(f">{label_of(0).replace('0', '([0-9]+)')}<", lambda found: f"><tspan>{escape(labels[int(found[1])])}</tspan><", text)
     return Markup(text)  # noqa: S704 - matplotlib escapes its own, and the rest is escaped above

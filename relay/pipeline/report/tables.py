@@ -24,24 +24,24 @@ from relay.pipeline.report.model import (
 from relay.pipeline.report.text import NOTHING, change, milliseconds, number, percent, plural, points, share, shown, size, when
 
 Kind = Literal["text", "long", "number", "time", "id", "verdict"]
-"""How a column is set."""
+"""How a column is formatted."""
 EXCHANGES = 25
 VERIFIED_DAYS = 14
-"""Newest verified partitions that are listed; what needs a person is listed up to `WORRYING`."""
+"""How many verified partitions are listed, the newest first; up to `WORRYING` differing or unverified ones come before them."""
 WORRYING = 60
 GROUPS = 25
 KEYS = 15
 SIZED_DAYS = 14
 OTHER_KEYS = "all other keys"
 FEW = 4
-"""Columns that a phone has room for."""
+"""How many columns a phone has room for."""
 _DETAIL = 240
 _NEVER = Latency(0, 0, 0)
-"""Shown for latencies if there are messages and none of them was measured."""
+"""In place of earlier latencies if there were messages then, but none of them was measured."""
 
 
 class Cell(NamedTuple):
-    """A cell with how its figure has changed."""
+    """A cell's text, and how its figure has changed."""
 
     text: str
     change: str
@@ -67,7 +67,7 @@ class HtmlTable:
 
     @property
     def width(self) -> str:
-        """How wide it is: where there is no room, many columns become cards, and narrow ones stand there three in a row."""
+        """The CSS class for the table's width: on a phone the rows of a wide table become cards, and short figures share a line."""
         kinds = {column.kind for column in self.columns[1:]}
         if len(self.columns) <= FEW and "verdict" not in kinds:
             return "few"
@@ -79,7 +79,7 @@ class HtmlTable:
 
 
 def latency(total: Figures, before: Figures | None) -> HtmlTable:
-    """Percentiles of the whole span."""
+    """Latency percentiles of the whole span."""
     parts = ("wait", "publish", "confirm")
     rows = tuple(
         (part.capitalize(), *_percentiles(getattr(total, part), getattr(before, part) or _NEVER if before else None)) for part in parts
@@ -125,7 +125,7 @@ def dead_groups(numbers: Numbers, before: Numbers) -> HtmlTable:
         for one in numbers.dead[:GROUPS]
     )  # fmt: skip
     left_out = f"{plural(len(numbers.dead) - GROUPS, 'more pair')} of exchange and code left out." if len(numbers.dead) > GROUPS else ""
-    columns = (Column("Exchange"), Column("Code", "long"), *_numbers("Dead", "Of its messages"))
+    columns = (Column("Exchange"), Column("Code", "long"), *_numbers("Dead", "Share of exchange"))
     return HtmlTable("by-exchange-and-code", "Dead messages by exchange and code", columns, rows, left_out=left_out)
 
 
@@ -140,12 +140,12 @@ def failing_keys(numbers: Numbers, before: Numbers) -> HtmlTable:
         for one in numbers.keys[:KEYS]
     )  # fmt: skip
     left_out = f"{plural(len(numbers.keys) - KEYS, 'more key')} with dead messages left out." if len(numbers.keys) > KEYS else ""
-    columns = (Column("Routing key", "long"), Column("Exchange"), *_numbers("Dead", "Messages", "Of them dead"))
+    columns = (Column("Routing key", "long"), Column("Exchange"), *_numbers("Dead", "Messages", "Share dead"))
     return HtmlTable("failing-keys", "Routing keys by dead messages", columns, rows, left_out=left_out)
 
 
 def _known(before: Numbers, found: Mapping[tuple[str, str | None], int], key: tuple[str, str | None]) -> int | None:
-    """What there was before; None where nothing at all was counted."""
+    """The number of dead messages before; None if nothing at all was counted then."""
     return found.get(key, 0) if before.exchanges else None
 
 
@@ -171,10 +171,10 @@ def lake_tables(inventory: Inventory) -> HtmlTable:
 
 
 def failures(found: Sequence[Failure]) -> HtmlTable:
-    """Dead messages of the span by result and code, each with its latest example."""
+    """Dead messages of the span by result and code, each pair with its latest message as an example."""
     columns = (
         Column("Code", "long"), Column("Result"), Column("Messages", "number"), Column("Latest", "time"), Column("Exchange"),
-        Column("Routing key"), Column("Look at it with", "id"), Column("What it says", "long"),
+        Column("Routing key"), Column("Command", "id"), Column("Detail", "long"),
     )  # fmt: skip
     rows = tuple(
         (
@@ -187,7 +187,7 @@ def failures(found: Sequence[Failure]) -> HtmlTable:
 
 
 def slow_keys(found: Sequence[SlowKey], kind: Literal["routing", "ordering"]) -> HtmlTable:
-    """Keys of one kind with the longest ways."""
+    """Keys of one kind with the highest latencies."""
     columns = (Column(f"{kind.capitalize()} key", "long"), *_numbers("Longest", "Mean", "Messages"))
     rows = tuple(
         (shown(one.key), milliseconds(one.longest_ms), milliseconds(one.mean_ms), number(one.messages)) for one in found if one.kind == kind
@@ -196,10 +196,10 @@ def slow_keys(found: Sequence[SlowKey], kind: Literal["routing", "ordering"]) ->
 
 
 def dead(found: Unacknowledged) -> HtmlTable:
-    """The newest dead messages that wait for somebody."""
+    """The newest dead messages that wait to be acknowledged."""
     columns = (
-        Column("Look at it with", "id"), Column("Since", "time"), Column("Result"), Column("Code"), Column("Exchange"),
-        Column("Routing key"), Column("Tries", "number"), Column("What it says", "long"),
+        Column("Command", "id"), Column("Since", "time"), Column("Result"), Column("Code"), Column("Exchange"),
+        Column("Routing key"), Column("Tries", "number"), Column("Detail", "long"),
     )  # fmt: skip
     rows = tuple(
         (
@@ -213,24 +213,24 @@ def dead(found: Unacknowledged) -> HtmlTable:
 
 
 def partitions(quality: Quality) -> HtmlTable:
-    """What came out of comparing each partition: all that need a person, and the newest of those that are right."""
+    """The result of comparing partitions with the lake: those that differ or are not verified, and the newest verified ones."""
     worrying = [*quality.of("differs"), *quality.of("unverified")]
     verified = sorted(quality.of("verified"), key=lambda one: (one.day or date.max, one.name), reverse=True)
     kept = [*worrying[:WORRYING], *verified[:VERIFIED_DAYS]]
     rows = tuple((_partition(one), one.verdict, NOTHING if one.rows is None else number(one.rows), when(one.verified_at)) for one in kept)
-    columns = (Column("Partition"), Column("Came out", "verdict"), Column("Rows", "number"), Column("Verified", "time"))
+    columns = (Column("Partition"), Column("Verdict", "verdict"), Column("Rows", "number"), Column("Verified", "time"))
     missing = len(worrying) + len(verified) - len(kept)
     left_out = f"{plural(missing, 'more partition')} left out." if missing else ""
     return HtmlTable("verified", "Archive in PostgreSQL compared with the lake, row by row", columns, rows, left_out=left_out)
 
 
 def show_command(message: str) -> str:
-    """What shows a message, to be copied into a shell."""
+    """The command that shows a message, to be copied into a shell."""
     return f"relay show {message}"
 
 
 def _partition(one: Partition) -> str:
-    """A day of the archive, or what its name ends with."""
+    """The partition's day, or the end of the partition's name."""
     return one.day.isoformat() if one.day else shown(one.name.removeprefix("queue_message_").replace("_", " "))
 
 
@@ -249,7 +249,7 @@ def _percentiles(measured: Latency | None, before: Latency | None) -> tuple[Cell
 
 
 def _changed(say: Callable[[float], str], now: float, before: float | None) -> Cell:
-    """A figure with its change since the time before; without where nothing was counted then."""
+    """A figure with its change since the span before; without a change if nothing was counted then."""
     return Cell(say(now), "" if before is None else change(now, before))
 
 

@@ -1,4 +1,4 @@
-"""Words and numbers as the page shows them: any text of an application in a form that cannot break a page, and units that people read."""
+"""Texts and numbers as the page shows them: an application's text in a form that cannot break the page, numbers in common units."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ NOTHING = "\N{EN DASH}"
 _SHOWN = 120
 _TAIL = 16
 _MARKS = 2
-"""Combining marks that one letter may carry; more of them would pile up over other lines."""
+"""How many combining marks a character keeps; more of them would pile up over other lines."""
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-"""Categories without a shape of their own: controls, marks of direction, lone surrogates, private and unassigned ones, line ends."""
+"""Unicode categories of invisible characters: controls, direction marks, lone surrogates, private and unassigned characters, line ends."""
 _JOINER = "\u200d"
 _SMALL = 1e-6
-"""Shares below this are said to be so."""
+"""For a smaller share the page says only that it is below this one."""
 _TIMES = 10
-"""From so many times as much on, a growth is no longer said in percent."""
+"""Growth by this factor or more is shown as a factor, not in percent."""
 _SIZES = {unit: 1000**power for power, unit in enumerate(("B", "kB", "MB", "GB", "TB", "PB"))}
 _MILLISECOND, _SECOND, _MINUTE, _HOUR, _DAY = 1.0, 1e3, 6e4, 3.6e6, 8.64e7
 
 
 def shown(text: str | None, longest: int = _SHOWN) -> str:
-    """Any text on one line: what cannot be seen is written as its number, and the middle of a long one is left out."""
+    """Any text on one line: invisible characters are written as code points, and the middle of a long text is left out."""
     if text is None:
         return NOTHING
     if not text:
@@ -36,7 +36,7 @@ def shown(text: str | None, longest: int = _SHOWN) -> str:
 
 
 def label(text: str, longest: int = 18) -> str:
-    """Any text as the label of a plot: cut at a width in columns, of which a wide character takes two."""
+    """Any text as the label of a plot: cut at a width in columns; a wide character takes two."""
     visible, width, kept = shown(text, 200), 0, ""
     for character in visible:
         width += columns(character)
@@ -47,17 +47,17 @@ def label(text: str, longest: int = 18) -> str:
 
 
 def columns(text: str) -> int:
-    """Width of a text in columns of a narrow letter."""
+    """Width of a text in columns; a narrow character takes one."""
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text if not unicodedata.combining(character))
 
 
 def number(value: float) -> str:
-    """A count with thousands apart."""
+    """A count with commas between the thousands."""
     return f"{value:,.0f}"
 
 
 def rate(messages: float, seconds: float) -> str:
-    """Messages a second, or a minute or an hour where they are few."""
+    """Messages per second, or per minute or hour if there are few."""
     for unit, length in (("s", 1), ("min", 60), ("h", 3600)):
         each = messages / seconds * length if seconds else 0.0
         if each >= 1 or unit == "h":
@@ -84,7 +84,7 @@ def share(part: int, whole: int) -> str:
 
 
 def percent(part: int, whole: int) -> str:
-    """A share in percent that is small, rounded to three digits."""
+    """A small share in percent, rounded to three digits."""
     if not part or not whole:
         return "0 %" if whole else NOTHING
     return f"{100 * part / whole:.3g} %" if part / whole >= _SMALL else f"below {100 * _SMALL:g} %"
@@ -101,7 +101,7 @@ def change(now: float | None, before: float | None) -> str:
 
 
 def points(now: float | None, before: float | None) -> str:
-    """How a share has changed, both from 0 to 1, in points of percent."""
+    """How a share, a number from 0 to 1, has changed, in percentage points."""
     if now is None or before is None:
         return change(now, before)
     apart = abs(now - before) * 100
@@ -122,7 +122,7 @@ def when(moment: datetime | None) -> str:
 
 
 def length(step: timedelta) -> str:
-    """The step of a plot's axis: 5 minutes, hour, day."""
+    """The length of a step in words: 5 minutes, hour, day."""
     names = {timedelta(hours=1): "hour", timedelta(days=1): "day"}
     return names.get(step, f"{int(step.total_seconds() // 60)} minutes")
 
@@ -141,7 +141,7 @@ def _short(value: float) -> str:
 
 
 def _visible(text: str) -> str:
-    """Write what has no shape as its code point, and take away marks that pile up; an emoji keeps the joiner within."""
+    """Write invisible characters as code points, and drop marks that would pile up; joiners within a text stay, as emoji need them."""
     out, marks = [], 0
     for place, character in enumerate(text):
         marks = marks + 1 if unicodedata.category(character) in {"Mn", "Me"} else 0

@@ -1,4 +1,4 @@
-"""Rows as Arrow batches, straight from PostgreSQL's binary COPY; errors as one sentence. Runs inside Spark's tasks."""
+"""Rows as Arrow batches, straight from PostgreSQL's binary COPY; each error as one sentence. Runs inside Spark's tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relay.postgres.errors import veiled
 from relay.postgres.session_settings import PIN
 
 BYTES_OF_A_BATCH = 16 << 20
-"""About how much of the answer is one Arrow batch: memory holds a few of them, or a few rows where one is larger."""
+"""About the size of one Arrow batch: memory holds a few batches, or a few rows if a single row is larger."""
 
 
 class AdbcConnection:
@@ -50,10 +50,10 @@ def connected(conninfo: str) -> Iterator[AdbcConnection]:
     """A connection for one task.
 
     Raises:
-        UnreachableError: PostgreSQL does not answer, or went away in mid-read.
-        PipelineError: it refused a statement.
+        UnreachableError: PostgreSQL does not answer, or its connection was lost while rows were read.
+        PipelineError: PostgreSQL refused a statement.
     """
-    # Loaded where it runs: a driver of this kind does not travel.
+    # Imported in the task that uses it: a native driver cannot be sent to a task.
     from adbc_driver_postgresql import StatementOptions, dbapi  # type: ignore[import-untyped]  # noqa: PLC0415
 
     with sentences():
@@ -67,7 +67,7 @@ def connected(conninfo: str) -> Iterator[AdbcConnection]:
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """Turn ADBC's errors into one sentence; while rows travel they are Arrow's, and those are an OSError without a SQLSTATE."""
+    """Turn ADBC's errors into one sentence each. While rows are read, errors come from Arrow, as an OSError without a SQLSTATE."""
     from adbc_driver_manager import Error  # noqa: PLC0415 - as above
 
     try:
@@ -84,7 +84,7 @@ def sentence(error: Exception) -> PipelineError:
     if OUT_OF_BOUNDS in words:
         row = re.search(rf"{re.escape(OUT_OF_BOUNDS)}(\d+,-?\d+)", words)
         return PipelineError(
-            f"A time of the archive's row (xid, seq) ({row[1] if row else '?'}) is infinite or not of the years 1 to 9999: "
+            f"A time of the archive's row (xid, seq) ({row[1] if row else '?'}) is infinite or outside the years 1 to 9999: "
             "let the archive's owner correct the row, and run this again."
         )
     words = veiled(words, state) if state else _guessed(words, spoken[1] if spoken else "")
@@ -97,9 +97,9 @@ def sentence(error: Exception) -> PipelineError:
 
 
 _SEVERITY = re.compile(r"\]: ([^\s:]+(?: [^\s:]+)*):  ")
-"""How sure the server is, in its language; only it writes two spaces there, libpq's own words have none."""
+"""The severity of a server's error, in the server's language. Only a server writes two spaces there; libpq's own messages have none."""
 
 
 def _guessed(words: str, severity: str) -> str:
-    """Words without a SQLSTATE, which may be those of a data exception: in English up to what they quote, in another language none."""
+    """The text of an error without a SQLSTATE, which may quote data: an English text is cut at the first quote, any other is left out."""
     return re.sub(r'".*', '"…"', words) if severity in {"", "ERROR", "FATAL"} else "in its own language"

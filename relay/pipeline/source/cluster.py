@@ -1,4 +1,4 @@
-"""Which PostgreSQL a lake was filled from: transaction ids mean nothing in another cluster, or on another timeline of the same."""
+"""Which PostgreSQL a lake was filled from: transaction ids mean nothing in another cluster, or on another timeline of the same cluster."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from relay.pipeline.source.columns import FORMAT, OLDER_FORMATS
 from relay.pipeline.source.database import Database
 
 _PREFIX = "outbox_relay."
-_ADOPT = "if this server's archive is what the lake is to follow from now on, run `relay pipeline export --adopt`, else correct"
+_ADOPT = "if the lake is to follow this server's archive from now on, run `relay pipeline export --adopt`, otherwise correct"
 _UNFINISHED = " (not yet adopted whole)"
 _NAMES = {"system_identifier": "cluster", "database": "database", "schema": "schema", "timeline": "timeline"}
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A server's archive: cluster, timeline, database and schema, what is safe to export, the next transaction's id, if it is a standby."""
+    """A server's archive: cluster, timeline, database, schema; all below `safe` can be exported, `next` is the next transaction's id."""
 
     system_identifier: str
     timeline: int
@@ -29,13 +29,13 @@ class Cluster:
 
     @property
     def properties(self) -> dict[str, str]:
-        """What the lake's table says of where it comes from."""
+        """The properties of the lake's table that say where its rows come from."""
         named = {name: str(getattr(self, name)) for name in _NAMES}
         return {f"{_PREFIX}{name}": value for name, value in {**named, "format": FORMAT}.items()}
 
 
 def unfinished(cluster: Cluster) -> dict[str, str]:
-    """What the lake's table says while it is between two clusters: none is called so, and ids that cannot be compared are read from 0."""
+    """The table's properties during an adoption: they match no cluster, and an adoption that begins with them reads from 0."""
     return {**cluster.properties, f"{_PREFIX}system_identifier": f"{cluster.system_identifier}{_UNFINISHED}"}
 
 
@@ -53,30 +53,30 @@ def primary(database: Database) -> Cluster:
 
 
 def check_form(properties: Mapping[str, str]) -> None:
-    """LakeError where the table is none of the relay's, or of a form that this version does not know."""
+    """LakeError if the relay did not make the table, or if this version does not know the table's form."""
     if (form := properties.get(f"{_PREFIX}format")) not in {FORMAT, *OLDER_FORMATS}:
         what = "was not made by `relay pipeline export`" if form is None else f"is of form {form}, this version knows {FORMAT}"
         raise LakeError(f"The lake's table archive {what}: correct RELAY_LAKE_URL, or use the version that made it.")
 
 
 def refuses_older(properties: Mapping[str, str]) -> bool:
-    """Whether versions that know only older forms refuse the lake, which they do from the next export on."""
+    """Whether versions that know only older forms refuse the lake: they do once this version has exported to it."""
     return properties.get(f"{_PREFIX}format") == FORMAT
 
 
 def differences(properties: Mapping[str, str], cluster: Cluster) -> dict[str, tuple[str, str]]:
-    """What the lake and the server say otherwise of where the rows come from: name, the lake's word, the server's word."""
+    """Where lake and server disagree about the origin of the rows: by name, the lake's value and the server's value."""
     pairs = {name: (properties.get(f"{_PREFIX}{name}", "none"), cluster.properties[f"{_PREFIX}{name}"]) for name in _NAMES}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def gone_back(position: int, cluster: Cluster) -> dict[str, tuple[str, str]]:
-    """As `differences`, where a lake is further than the server: a backup or a copy of its disk was restored."""
+    """As `differences`, if the lake is ahead of the server: a backup or a copy of the server's disk was restored."""
     return {"position": (str(position), str(cluster.next))} if position > cluster.next else {}
 
 
 def refusal(found: Mapping[str, tuple[str, str]]) -> PipelineError:
-    """The sentence about another cluster, timeline, database, schema or position."""
+    """The error about another cluster, timeline, database, schema or position."""
     if _is_unfinished(found):
         return _cut_short(found)
     name, (lake, server) = next(iter(found.items()))
@@ -95,7 +95,7 @@ def _is_unfinished(found: Mapping[str, tuple[str, str]]) -> bool:
 
 
 def _cut_short(found: Mapping[str, tuple[str, str]]) -> PipelineError:
-    """The sentence about an adoption that was not finished: by this very archive, or by which other one."""
+    """The error about an adoption that was not finished; it says whether this archive or which other one began it."""
     pairs = {name: (lake.removesuffix(_UNFINISHED), server) for name, (lake, server) in found.items()}
     other = [f"{_NAMES[name]} {lake} (this is {server})" for name, (lake, server) in pairs.items() if lake != server]
     if not other:

@@ -1,4 +1,4 @@
-"""The pipeline's connection to PostgreSQL for all that is small: one statement at a time, errors as one sentence."""
+"""The pipeline's connection to PostgreSQL for small statements: one at a time, each error as one sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relay.postgres.errors import no_connection, reason, untranslatable
 from relay.postgres.session_settings import ENCODING, PATH, pin, pin_path
 
 NAME = "outbox-relay pipeline"
-"""What the pipeline's connections are called in pg_stat_activity, unless the conninfo has a name."""
+"""The name of the pipeline's connections in pg_stat_activity, unless the conninfo sets another."""
 _USUAL = {
     "application_name": NAME,
     "connect_timeout": "10",
@@ -27,9 +27,9 @@ _USUAL = {
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
 }
-"""A dead peer is noticed within half a minute; a conninfo that says otherwise holds."""
+"""Defaults that a conninfo may override: with them a dead peer is noticed within half a minute."""
 CANCEL_SECONDS = 5
-"""Seconds that a request to end a statement may take: it goes over a connection of its own, which a lost network leaves unanswered."""
+"""Seconds that a request to cancel a statement may take: it has a connection of its own, which gets no answer if the network is lost."""
 _OUTDATED = "The schema is missing or too old: run `relay migrate`, or correct RELAY_PIPELINE_DATABASE_URL and RELAY_SCHEMA"
 _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.UndefinedTable: _OUTDATED,
@@ -38,7 +38,7 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.InvalidSchemaName: _OUTDATED,
     errors.InsufficientPrivilege: "The pipeline's login lacks a permission: let the schema's owner run `relay grant {role} LOGIN`",
     errors.ReadOnlySqlTransaction: "PostgreSQL is read-only: point RELAY_PIPELINE_DATABASE_URL to the primary for this job",
-    errors.QueryCanceled: "PostgreSQL ended a statement, as one that takes longer than RELAY_PIPELINE_SNAPSHOT_SECONDS: see "
+    errors.QueryCanceled: "PostgreSQL cancelled a statement, for example after RELAY_PIPELINE_SNAPSHOT_SECONDS: see "
     "what holds it up, or set more",
     errors.LockNotAvailable: "Another session holds a lock that this job needs: run it again later",
 }
@@ -46,14 +46,14 @@ _ETL = "etl"
 _ROLES: Mapping[str, str] = dict.fromkeys(("read_replay_ledger", "enqueue_replayed", "read_refusal"), "replayer")
 """Statements that need another role."""
 GONE = ("57P", "08", "53300")
-"""SQLSTATEs, or their beginnings, of a server that goes away or takes no more connections."""
+"""SQLSTATEs, or their beginnings, of a lost connection or of a server that accepts no more connections."""
 
 
 class Database:
     """PostgreSQL with the archive in `schema`; connects at the first statement, and again after a loss. Never shows its conninfo.
 
     Args:
-        conninfo: a URL or conninfo of libpq; empty leaves everything to `PG*`.
+        conninfo: a URL or conninfo of libpq; if it is empty, the variables `PG*` say everything.
         schema: where the queue's tables live.
         connections: how many connections a job's tasks have open at a time, however many tasks there are; this object's own is not counted.
         snapshot_seconds: how long a statement may keep its snapshot, which delays the queue's clean-up.
@@ -71,11 +71,11 @@ class Database:
         self._connection: psycopg.Connection[Any] | None = None
 
     def fetch(self, name: str, values: Mapping[str, object] | None = None) -> list[tuple[Any, ...]]:
-        """The rows of the statement `queries/<name>.sql`, none for a statement without a result; committed at once.
+        """The rows of the statement `queries/<name>.sql`, or none if it has no result; it is committed at once.
 
         Raises:
             UnreachableError: PostgreSQL does not answer.
-            PipelineError: it refused the statement, or could not carry it out within `snapshot_seconds`.
+            PipelineError: PostgreSQL refused the statement, or did not finish it within `snapshot_seconds`.
         """
         with self.limited(self.snapshot_seconds, role=_ROLES.get(name, _ETL)) as connection:
             cursor = connection.execute(self.statement(name), values)
@@ -88,9 +88,9 @@ class Database:
 
     @contextmanager
     def limited(self, seconds: float, *, role: str = _ETL) -> Iterator[psycopg.Connection[Any]]:
-        """As `connection`, in a transaction of which each statement is ended after so many seconds; 0 for no limit.
+        """As `connection`, in a transaction in which each statement is cancelled after so many seconds; 0 means no limit.
 
-        Behind a PgBouncer in transaction mode no setting would last for longer.
+        Behind a PgBouncer in transaction mode no setting would outlast the transaction.
         """
         with self.connection(role=role) as connection, connection.transaction():
             connection.execute(self.statement("limit_statement"), {"milliseconds": int(seconds * 1000)})
@@ -100,7 +100,7 @@ class Database:
     def connection(self, *, role: str = _ETL) -> Iterator[psycopg.Connection[Any]]:
         """The autocommit connection, for transactions (`with connection.transaction()`) and COPY.
 
-        Driver errors become sentences; `role` is what to be granted where a permission is missing.
+        Driver errors become a PipelineError; if a permission is missing, its sentence names `role` as the role to grant.
         """
         try:
             yield self._connected()
@@ -114,13 +114,13 @@ class Database:
         return rendered(name, self.schema)
 
     def columns(self) -> list[ArchiveColumn]:
-        """The archive's columns in catalog order; errors as `fetch`, and PipelineError where no lake can have them all."""
+        """The archive's columns in catalog order; errors as `fetch`, and PipelineError if no lake can have them all."""
         columns = [ArchiveColumn(*row) for row in self.fetch("read_columns", {"schema": self.schema})]
         check_names(columns)
         return columns
 
     def complete_conninfo(self, job: str) -> str:
-        """Conninfo for the tasks of a job, also on another machine: what `PG*`, a service or a password file said is written out."""
+        """Conninfo for the tasks of a job, also on another machine: it spells out what `PG*`, a service or a password file set."""
         with self.connection() as connection:
             info = connection.info
             secret = {"password": info.password} if info.password else {}
@@ -131,7 +131,7 @@ class Database:
             return make_conninfo("", **{name: value for name, value in known.items() if name not in {"passfile", "service"}} | held)
 
     def cancel(self) -> None:
-        """End the statement that is under way, if there is one; a commit is carried out all the same."""
+        """Cancel the running statement, if there is one; a commit is completed all the same."""
         if self._connection is not None:
             request_cancel(self._connection)
 
@@ -155,7 +155,7 @@ class Database:
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
             conninfo = make_conninfo("", **{**_USUAL, **_parts(self._conninfo), "client_encoding": ENCODING})
-            # Nothing is prepared, and nothing is set but what a PgBouncer in transaction mode, which may stand in between, minds.
+            # A PgBouncer in transaction mode may be in between: nothing is prepared, and only `pin` sets anything.
             connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
             pin(connection)
             self._connection = connection
@@ -163,7 +163,7 @@ class Database:
 
 
 def request_cancel(connection: psycopg.Connection[Any]) -> None:
-    """Ask the server to end the statement that is under way, and wait for no more than a few seconds where it does not answer."""
+    """Ask the server to cancel the running statement; if the server does not answer, wait no longer than a few seconds."""
     with suppress(psycopg.Error):
         connection.cancel_safe(timeout=CANCEL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Partitions of the archive, and the ranges of them that are compared one by one: which rows are in one, here and there."""
+"""Partitions of the archive, and the ranges that are compared one by one: which rows of PostgreSQL and of the lake are in each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from relay.pipeline.source.ranges import BEYOND, RowRange
 
 DEAD = "queue_message_dead"
 END = 1 << 64
-"""Above every transaction id that there can be; no lake has the second half of them."""
+"""Above every possible transaction id; no lake has ids of the upper half."""
 _DAILY, _REJECTED = ("success", "discarded"), ("rejected", "failed", "lock_expired")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class ArchivePartition:
-    """A partition by its table's name, with the results and the times (UTC, both included; None is no bound) that belong to it."""
+    """A partition: its table's name, the results of its rows, and the times of its rows (UTC, both bounds included; None is no bound)."""
 
     name: str
     results: tuple[str, ...]
@@ -46,21 +46,21 @@ class ArchivePartition:
         return replace(self, name=DEAD, results=_REJECTED)
 
     def touches(self, day: date | None) -> bool:
-        """Whether rows of this UTC day may belong to it."""
+        """Whether rows of this UTC day may belong to the partition."""
         if day is None:
             return True
         return (self.since is None or self.since.date() <= day) and (self.last is None or day <= self.last.date())
 
     def values(self) -> dict[str, object]:
-        """Parameters of the statements on it. Without a bound infinite times are seen too, and found to differ."""
+        """Parameters of the statements on it. Without a bound, rows with infinite times are found too, and differ from the lake."""
         return {"results": list(self.results), "since": self.since or "-infinity", "last": self.last or "infinity"}
 
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """Rows of a partition that are compared at once, and the lake's files, relative to the table, that may hold some of them.
+    """Rows of a partition that are compared together, and the lake's files that may hold some of them, as paths relative to the table.
 
-    Rows with ids of the future came with another cluster's dump, all of which the export took when it began: `foreign` are these alone.
+    Rows with ids of the future came with another cluster's dump; the export took them all when it began. `foreign` selects only these.
     """
 
     partition: ArchivePartition
@@ -86,18 +86,18 @@ class PartitionRange:
         return [replace(self, cut=replace(cut, part=cut.part + cut.parts * one, parts=cut.parts * parts)) for one in range(parts)]
 
     def halves(self, first: int, last: int, middle: int) -> list[Self]:
-        """The same rows in two; their first and last transaction and the one in the middle say where."""
+        """The same rows in two ranges, divided near transaction `middle`, or by `seq` if all rows belong to one transaction."""
         if first == last:
             return self.divided(2)
         border = max(middle, first + 1)
         return [replace(self, cut=replace(self.cut, high=border)), replace(self, cut=replace(self.cut, low=border))]
 
     def beyond(self, transaction: int) -> Self:
-        """The same rows but those of transactions below one."""
+        """The same rows, without those of transactions below `transaction`."""
         return replace(self, cut=replace(self.cut, low=max(self.cut.low, transaction)))
 
     def chosen(self, batch: pa.RecordBatch) -> pa.Array:
-        """Which rows of the lake are in it."""
+        """Which rows of a batch from the lake are in the range."""
         position = np.asarray(batch.column("archived_xid"))
         found = (position >= min(self.cut.low, BEYOND)) & (position < min(self.cut.high, BEYOND))
         if self.cut.parts > 1:

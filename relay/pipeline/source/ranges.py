@@ -1,4 +1,4 @@
-"""How a batch is cut into tasks: by count, without ever asking for a row twice or not at all. Pure."""
+"""How a batch is cut into tasks by number of rows, so that each row is read exactly once. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 STEP = 5_000
 """Rows between two marks: how finely a batch can be cut."""
 LEAST = 20_000
-"""Rows below which a further task costs more than it brings."""
+"""With fewer rows, a further task costs more than it saves."""
 BEYOND = (1 << 63) - 1
 """Above every transaction's id."""
 
@@ -26,7 +26,7 @@ class RowRange:
 
 @dataclass(frozen=True)
 class ExportBatch:
-    """What one commit adds: whole transactions from `start` to below `end`, how many rows that is, and the marks of `plan_batch`."""
+    """What one commit adds: whole transactions from `start` to below `end`, their number of rows, and the marks of `plan_batch`."""
 
     start: int
     end: int
@@ -35,9 +35,9 @@ class ExportBatch:
 
 
 def batch_of(start: int, safe: int, counted: tuple[int, int, Sequence[int]], most: int) -> ExportBatch:
-    """The batch that begins at `start`, from what `plan_batch` counted of at most `most + 1` rows, `most` a multiple of STEP.
+    """The batch that begins at `start`; `plan_batch` has counted at most `most + 1` rows, and `most` is a multiple of STEP.
 
-    A transaction with more than `most` rows is a batch by itself; its `rows` and marks then end where they were counted.
+    A transaction with more than `most` rows is a batch by itself; `rows` and `marks` then cover only the rows that were counted.
     """
     rows, before_last, marks = counted
     if rows <= most:
@@ -50,7 +50,7 @@ def batch_of(start: int, safe: int, counted: tuple[int, int, Sequence[int]], mos
 
 
 def cuts(batch: ExportBatch, *, slots: int, largest: int) -> list[RowRange]:
-    """The batch in cuts for `slots` tasks at a time and of about `largest` rows at most; together they are [start, end), each row once."""
+    """The batch in cuts of about `largest` rows at most, for `slots` tasks at a time; together they cover [start, end), each row once."""
     target = min(largest, max(LEAST, -(-batch.rows // slots)))
     chosen = batch.marks[:: max(1, -(-target // STEP))]
     often = Counter(chosen)
@@ -63,7 +63,7 @@ def whole(low: int, rows: int, largest: int) -> list[RowRange]:
 
 
 def _cuts(batch: ExportBatch, often: Counter[int], first: int) -> Iterator[RowRange]:
-    """A mark begins a cut; one that occurs several times is a huge transaction, which is divided by `seq`."""
+    """Each mark begins a cut; a mark that occurs several times is a huge transaction, which is divided by `seq`."""
     low = batch.start
     for mark in sorted(often):
         if mark > low and mark != first:

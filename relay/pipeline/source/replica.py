@@ -1,4 +1,4 @@
-"""A standby that rows are read from, so that the primary need not send them; an export goes as far as the standby is."""
+"""A standby that rows are read from, so that the primary need not send them; an export reaches only as far as the standby."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.pipeline.source.database import Database
 
 @dataclass(frozen=True)
 class Replica:
-    """A standby as it is now. What was archived below `safe` is there whole, and nothing will be added to it."""
+    """A standby as it is now. It has all rows that were archived below `safe`, and none will be added below."""
 
     database: Database
     safe: int
@@ -20,17 +20,17 @@ class Replica:
     paused: bool
 
     def __str__(self) -> str:
-        """How far it is."""
-        behind = f"{self.behind_bytes:,} bytes of log behind the primary" if self.behind_bytes else "where the primary is"
+        """How far the standby is."""
+        behind = f"{self.behind_bytes:,} bytes of log behind the primary" if self.behind_bytes else "level with the primary"
         return f"rows are read from the replica, which is {behind}" + (", and its replay is paused" if self.paused else "")
 
 
 def read(database: Database, primary: Cluster) -> Replica | None:
-    """The replica of the settings, None without one.
+    """The replica that the settings name; None if they name none.
 
     Raises:
-        PipelineError: it is no standby of this primary.
-        UnreachableError: it does not answer.
+        PipelineError: the replica is no standby of this primary.
+        UnreachableError: the replica or the primary does not answer.
     """
     if (replica := database.replica) is None:
         return None

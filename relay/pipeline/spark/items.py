@@ -1,4 +1,4 @@
-"""Work on items, one after the other in this process, or by Spark's tasks where there are enough of them."""
+"""Runs a function on items: one after the other in this process, or in Spark's tasks if there are enough items."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Result = TypeVar("Result")
 
 @dataclass
 class Carrier:
-    """Carries work to items; without `spark`, or where it does not start, in this process.
+    """Runs work on items in Spark's tasks; in this process for few items, without `spark`, or if Spark does not start.
 
     Args:
         spark: starts, or returns, the session.
-        say: hears why there is none.
-        most: tasks at a time.
+        say: is called with the reason if Spark does not start.
+        most: how many tasks run at a time.
     """
 
     spark: Start | None
@@ -42,7 +42,7 @@ class Carrier:
     most: int
 
     def each(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
-        """What becomes of each item, in their order. `work`, items and results travel; they are small and can be pickled.
+        """The result for each item, in order. `work`, items and results are sent between processes: keep them small and picklable.
 
         Raises:
             PipelineError, UnreachableError, LakeError: as `work` does, or Spark could not run it.
@@ -65,5 +65,5 @@ class Carrier:
 
 
 def _done(work: Callable[[Any], Any], items: Sequence[Any], number: int) -> Iterator[pa.RecordBatch]:
-    """One item in a task."""
+    """Work on one item in a task."""
     yield pa.RecordBatch.from_pylist([{"number": number, "result": pickle.dumps(work(items[number]))}], schema=_SCHEMA)

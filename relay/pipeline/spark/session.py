@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
-    # The files are Arrow's: their first centuries are those of everybody's calendar, not Spark 2's.
+    # Arrow wrote the files: early dates are in the proleptic Gregorian calendar, not in that of Spark 2.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
@@ -37,16 +37,16 @@ _LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
 }
-"""Where Spark runs for one command only: no page, no log; what fails is said by the job in one sentence."""
+"""If Spark runs for one command only: no web page and no log; the job reports a failure in one sentence."""
 _NOISE = ("WARNING: Using incubator modules", "Setting default log level to", "To adjust logging level use", "Setting Spark log level to")
-"""How lines begin that the JVM writes past every log at each start."""
+"""Beginnings of the lines that the JVM prints at each start, whatever the log settings."""
 
 
 def spark_session(app: str, master: str | None = None, options: dict[str, str] | None = None) -> SparkSession:
-    """The running session, else a new one; `master` as spark-submit takes it, by default what Spark's own settings say, else local[*].
+    """The running session, or a new one. `master` is in spark-submit's form; by default it comes from Spark's own settings, or is local[*].
 
     Raises:
-        PipelineError: there is no PySpark, no Java, or it does not start, as on a full disk.
+        PipelineError: PySpark or Java is missing, or Spark does not start, for example on a full disk.
     """
     try:
         from py4j.protocol import Py4JError  # noqa: PLC0415 - half a second that other commands do not pay
@@ -73,7 +73,7 @@ def spark_session(app: str, master: str | None = None, options: dict[str, str] |
 
 @contextmanager
 def _signals_kept() -> Iterator[None]:
-    """A handler of the caller's for Ctrl-C stays: Spark puts its own in its place, which is meant for a shell."""
+    """Keep the caller's handler for Ctrl-C: Spark replaces it with its own, which is meant for a shell."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -83,7 +83,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _start_quietly(builder: SparkSession.Builder) -> None:
-    """Start the JVM with what it says passed on but for the noise; the builder finds its context."""
+    """Start the JVM and pass on what it prints, except the noise; the builder then finds the context of this JVM."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - as above
 
     if SparkContext._gateway is not None:  # noqa: SLF001 - a JVM that an earlier session has started
@@ -100,7 +100,10 @@ def _start_quietly(builder: SparkSession.Builder) -> None:
 
 
 def _launched(conf: SparkConf, errors: int) -> JavaGateway:
-    """The JVM, with its errors going to a file descriptor. If its start is cut short it is killed, as it would otherwise run for ever."""
+    """The JVM, with its stderr going to the file descriptor `errors`.
+
+    If the start is cut short, the JVM is killed; it would otherwise run for ever.
+    """
     from pyspark import java_gateway  # noqa: PLC0415 - as above
 
     started: list[subprocess.Popen[bytes]] = []
@@ -120,7 +123,7 @@ def _launched(conf: SparkConf, errors: int) -> JavaGateway:
 
 @contextmanager
 def _patched(module: ModuleType, name: str, value: object) -> Iterator[None]:
-    """Another value in a module, for a while."""
+    """Replace a module's attribute within the block."""
     before = getattr(module, name)
     setattr(module, name, value)
     try:
@@ -139,7 +142,7 @@ def _pass_on(read: int) -> None:
 
 
 def _fitted(session: SparkSession) -> SparkSession:
-    """Shuffles in as many parts as there are cores if no number was chosen: Spark's 200 made 12 s of work 42 s on two cores."""
+    """Shuffle in as many parts as there are cores, unless a number was chosen: with Spark's 200, 12 s of work took 42 s on two cores."""
     context = session.sparkContext
     if not context.getConf().contains(_PARTS):
         session.conf.set(_PARTS, str(max(2, context.defaultParallelism)))
@@ -159,7 +162,7 @@ def _builder(builder: SparkSession.Builder, app: str, master: str | None, option
     master = master or os.environ.get("SPARK_MASTER")
     local = _is_local(master)
     if local:
-        # Workers of the same Python as the driver, whatever `python3` is on the PATH.
+        # Workers use the driver's Python, whatever `python3` is on the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = {**(_local() if local else {}), **_ALWAYS, **options}
@@ -176,13 +179,13 @@ def _is_local(master: str | None) -> bool:
 
 
 def _local() -> dict[str, str]:
-    """Settings that need the JVM's own words: they are there before the JVM is."""
+    """Settings for Spark on this machine. An option of the JVM is among them, so they must be set before the JVM starts."""
     quiet = files("relay.pipeline") / "log4j2.properties"
     return {**_LOCAL, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}"}
 
 
 def _usual_master() -> str | None:
-    """The master that Spark will take of its own settings: an executor elsewhere must not look for its driver on its own machine."""
+    """The master in Spark's own settings. With a cluster `_LOCAL` must not apply: executors would look for the driver on their machine."""
     folder = os.environ.get("SPARK_CONF_DIR") or f"{os.environ.get('SPARK_HOME', '')}/conf"
     with suppress(OSError):
         named = re.findall(
@@ -193,7 +196,7 @@ def _usual_master() -> str | None:
 
 
 def _submitted() -> bool:
-    """Started by spark-submit, whose settings then hold."""
+    """Whether spark-submit started this process; its settings then hold."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -206,5 +209,5 @@ def _find_java() -> None:
 
 def _first_line(error: Exception) -> str:
     lines = str(error).splitlines() or [type(error).__name__]
-    # Py4J says first where it was, and Java's own words after a colon.
+    # Py4J first says where the error occurred; Java's own message follows after a colon.
     return next((line[2:] for line in lines if line.startswith(": ")), lines[0])[:300]

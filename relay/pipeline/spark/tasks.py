@@ -1,4 +1,4 @@
-"""Work by number in Spark's tasks, whose errors arrive at the driver as they were."""
+"""Work by number in Spark's tasks; errors of a task reach the driver as they were."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Read = Callable[[int], Iterator[pa.RecordBatch]]
 _MARK = re.compile(r"\[relay (\w+)\] (.*?) \[end\]", re.DOTALL)
 _PART: ContextVar[str | None] = ContextVar("part", default=None)
-"""Which task of how many this is, in a process of Spark's that goes through several."""
+"""The number of the current task and of all tasks; a process of Spark runs several tasks one after the other."""
 _LONGEST = 63
 """Bytes of a name that PostgreSQL keeps."""
 _EXECUTORS = {
@@ -28,24 +28,24 @@ _EXECUTORS = {
         "The executors' Python has no package {}: give it the driver's packages, by an image, on each host or by an archive."
     ),
     re.compile(r'Cannot run program "([^"\n]+)": error=2\b'): (
-        "There is no Python at {} on the executors' hosts: name one that is there in PYSPARK_PYTHON or spark.pyspark.python."
+        "There is no Python at {} on the executors' hosts: name an existing one in PYSPARK_PYTHON or spark.pyspark.python."
     ),
     re.compile(r'Cannot run program "([^"\n]+)" \(in directory "([^"\n]+)"\): error=2\b'): (
-        "On the executors' hosts there is no Python at {}, or no folder {} to start it in: name a Python that is there in PYSPARK_PYTHON or"
-        " spark.pyspark.python, and let Spark's local folders have room and stay."
+        "On the executors' hosts there is no Python at {}, or no folder {} to start it in: name an existing Python in PYSPARK_PYTHON or"
+        " spark.pyspark.python, and see that Spark's local folders have room and are not deleted."
     ),
     re.compile(r"Python in worker has different version: ([\d.]+) than that in driver: ([\d.]+)"): (
         "The executors' Python is {} and the driver's {}: name one of the driver's version in PYSPARK_PYTHON or spark.pyspark.python."
     ),
 }
-"""What Spark 4.3 says where an executor has no fitting Python, and what that means."""
+"""The messages of Spark 4.3 if an executor has no suitable Python, and a sentence that says what to do for each."""
 _KINDS = {kind.__name__: kind for kind in (PipelineError, UnreachableError, LakeError, DamagedError)}
 
 
 def by_number(spark: SparkSession, count: int, read: Read, schema: StructType | str, *, most: int | None = None) -> DataFrame:
-    """What `read`, which travels to the tasks, gives for each number below `count`; see `failure` for its errors.
+    """The rows that `read` gives for each number below `count`. `read` is sent to the tasks; see `failure` for its errors.
 
-    Each number has a task of its own, or one of `most` tasks, each of which takes its numbers one after the other.
+    Each number has a task of its own. If there are more numbers than `most`, `most` tasks share them, and each takes one after the other.
     """
     tasks = max(1, count if most is None else min(count, most))
     return spark.range(0, count, 1, tasks).mapInArrow(in_task(read, tasks), schema)
@@ -55,7 +55,7 @@ def collected(spark: SparkSession, count: int, read: Read, schema: StructType | 
     """The rows of `by_number`, which must be few; after an interrupt no task continues.
 
     Raises:
-        PipelineError: with the sentence of the task that failed, or Spark's first line.
+        PipelineError: a task failed, with its sentence, or Spark failed, with the first line of its error.
         UnreachableError, LakeError: as in the task.
     """
     try:
@@ -77,14 +77,14 @@ def in_task(read: Read, tasks: int = 1) -> Callable[[Iterable[pa.RecordBatch]], 
             try:
                 yield from read(number)
             except PipelineError as error:
-                # A form that survives Spark's own, and no cause whose text could hold a row or a secret.
+                # This form survives Spark's wrapping. The cause is left out: its text could hold a row or a secret.
                 raise RuntimeError(f"[relay {type(error).__name__}] {error} [end]") from None
 
     return run
 
 
 def named(conninfo: str) -> str:
-    """The conninfo of a task's connection, whose name in pg_stat_activity ends with which task of how many this is: `… verify 3/8`."""
+    """The conninfo of a task's connection. Its name in pg_stat_activity ends with the task and the number of tasks: `… verify 3/8`."""
     if (part := _PART.get()) is None:
         return conninfo
     name = str(conninfo_to_dict(conninfo).get("application_name") or "")
@@ -92,7 +92,10 @@ def named(conninfo: str) -> str:
 
 
 def _note_part(tasks: int) -> None:
-    """Let `named` know; a function of its own because the variable does not travel, as what a nested function names would have to."""
+    """Store the task's number for `named`.
+
+    This is not a nested function: Spark would pickle that one with the variables that it uses, and a `ContextVar` cannot be pickled.
+    """
     from pyspark import TaskContext  # noqa: PLC0415 - Spark only where it is used
 
     context = TaskContext.get()
@@ -100,7 +103,7 @@ def _note_part(tasks: int) -> None:
 
 
 def failure(error: Exception) -> PipelineError | None:
-    """The error of a task that Spark has wrapped into its own, or what the executors' Python lacks; None if it is Spark's."""
+    """The error of a task, which Spark has wrapped into its own, or what the executors' Python lacks; None for other errors of Spark."""
     if (found := _MARK.search(said := str(error))) is not None:
         return _KINDS.get(found[1], PipelineError)(found[2])
     looks = ((pattern.search(said), sentence) for pattern, sentence in _EXECUTORS.items())
