@@ -18,7 +18,8 @@ MAX_TOTAL: Final = 512 << 20
 _MAX_EXPLAINED: Final = 256 << 10
 """Size of a schema up to which a violation is explained inline: an explanation compiles it once more for each of its levels."""
 _FULL: Final = (
-    f"The contracts that were added before it fill the {MAX_TOTAL >> 20} MiB that a relay has for all: remove some, or shorten them."
+    f"The contracts that were added before it fill the {MAX_TOTAL >> 20} MiB that a relay has for all contracts: "
+    "remove some, or shorten them."
 )
 _KEYS_KEPT: Final = 4096
 """Routing keys of an exchange whose contracts are cached; a further one clears the cache."""

@@ -49,8 +49,8 @@ def check(
             min=0,
             max=86_400,
             metavar="SECONDS",
-            help="Seconds between the two scans of claimable messages; 0 for a single scan. By default 10 seconds after every relay has "
-            "scanned the whole queue, so that no message is named that a relay has not seen yet.",
+            help="Seconds between the two scans of claimable messages; 0 for a single scan. If left out, the second scan begins 10 seconds "
+            "after the moment at which all relays have scanned the whole queue. So no message is named that a relay has not seen yet.",
         ),
     ] = None,
 ) -> None:

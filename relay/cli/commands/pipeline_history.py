@@ -60,7 +60,8 @@ class ReconcileComparison:
         typer.Option(
             "--queue",
             metavar="EXCHANGE=QUEUE,…",
-            help="Queues that must each get the exchange's messages; * means the queues seen with the same routing key.",
+            help="Queues that must each get the exchange's messages; * means every queue with receipts of the exchange's messages that "
+            "have the same routing key.",
         ),
     ] = None
     grace: Annotated[
