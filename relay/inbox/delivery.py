@@ -16,9 +16,11 @@ from math import isfinite, isnan
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from relay.client.message import JsonText, content_text
-from relay.codec.json_text import MOST_STEPS, json_text, sorting_steps, walk_json
-from relay.codec.option_rules import TIMESTAMP_LIMIT
+from relay.client.message import HEADERS_LIMIT, JsonText, content_text
+from relay.codec.json_numbers import grows
+from relay.codec.json_text import json_text, sorts_slowly, walk_json
+from relay.codec.option_rules import TIMESTAMP_LIMIT, OptionsError
+from relay.codec.options import plan
 from relay.memory import KEPT, of_text
 
 RELAY_ID: Final = "x-relay-id"
@@ -85,6 +87,15 @@ def delivery(
     elif declares_json(properties) and problem is None:
         content, problem = _content(payload)
     return Delivery(queue, message_id, exchange, routing_key, payload, content, options, problem)
+
+
+def refusal(delivery: Delivery) -> Problem | None:
+    """Why the table will refuse the options, in its words; None if it accepts them. Takes about as long as `delivery`."""
+    try:
+        plan(delivery.options, HEADERS_LIMIT)
+    except OptionsError as error:
+        return Problem("row_refused", f"PostgreSQL refuses it: {error.sentence}.")
+    return None
 
 
 def unreadable(*, queue: str, names: tuple[str, str], header: bytes, payload: bytes, error: Exception) -> Delivery:
@@ -175,7 +186,7 @@ def _content(payload: bytes) -> tuple[str | None, Problem | None]:
         if _is_json(text):
             return None, None
         return None, Problem("content_invalid", f"The payload says it is JSON: {error}.")
-    return content if sorting_steps(text) <= MOST_STEPS else None, None
+    return None if sorts_slowly(text) or grows(text) else content, None
 
 
 def _no_constant(name: str) -> Any:

@@ -17,7 +17,7 @@ from relay.errors import StoreError
 from relay.events.inbox import BatchReceived, DeliveryRejected, ReceiveFailed
 from relay.inbox.backpressure import InboxBackpressure
 from relay.inbox.blame import Blame, problem_of
-from relay.inbox.delivery import Problem
+from relay.inbox.delivery import Problem, refusal
 from relay.inbox.held import Held, HeldDeliveries
 from relay.inbox.ports import DeliverySource, InboxStore, Taken
 
@@ -142,7 +142,12 @@ class Receiver:
 
     async def _write(self, taken: Sequence[Taken], blame: Blame | None) -> Received:
         bad = [(each, each.delivery.problem) for each in taken if each.delivery.problem]
-        good = [each for each in taken if not each.delivery.problem] if bad else taken
+        return await self._write_without(bad, taken, blame)
+
+    async def _write_without(self, bad: Sequence[tuple[Taken, Problem]], taken: Sequence[Taken], blame: Blame | None) -> Received:
+        """Write deliveries and reject the bad ones among them."""
+        rejected = {id(each) for each, _ in bad}
+        good = [each for each in taken if id(each) not in rejected] if bad else taken
         received = await self._persist(good, blame) if good else Received(0, 0, [])
         for number, (each, problem) in enumerate(bad):
             if self._stopping.is_set():
@@ -157,6 +162,8 @@ class Receiver:
         try:
             new = await self._retry(taken, lambda: self._inbox.write([each.delivery for each in taken]), blame)
         except StoreError as error:
+            if error.row_is_guilty and (bad := [(each, problem) for each in taken if (problem := refusal(each.delivery))]):
+                return await self._write_without(bad, taken, None)
             if not alone:
                 # Halving a batch of 500 would wait for an answer or a lock nine times.
                 size = 1 if error.unanswered or error.in_passing else len(taken) // 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,7 +87,7 @@ class Rig:
         names = [each.message_id for each in deliveries]
         if self.troubles:
             raise self.troubles.pop(0)
-        if self.bad in names:
+        if {*self.bad} & {*names}:
             raise GUILTY
         if self.hung in names:
             self.happened.append(("silent", names))
@@ -145,6 +146,16 @@ async def test_a_delivery_that_the_table_refuses_stands_alone(bad: str) -> None:
     assert ("ack", ["a", "b", "c", "d"]) == rig.happened[-1]
     [received] = [event for event in rig.events if isinstance(event, BatchReceived)]
     assert (3, 0, 1) == (received.new, received.known, received.rejected)
+
+
+async def test_deliveries_whose_options_the_table_refuses_are_found_without_it() -> None:
+    """One failed write is enough, however many they are: their neighbours are written together, and each is rejected for its own reason."""
+    rig = Rig(*"abcd", bad="ac")
+    rig.left = [replace(each, options='{"headers": {"": 1}}') if each.message_id in rig.bad else each for each in rig.left]
+    await rig.receiver.run()
+    assert [("write", ["b", "d"]), ("reject", "a", "row_refused"), ("reject", "c", "row_refused"), ("ack", [*"abcd"])] == rig.happened
+    sentences = {event.detail for event in rig.events if isinstance(event, DeliveryRejected)}
+    assert {'PostgreSQL refuses it: options.headers has a name that is empty or longer than 128 bytes: "".'} == sentences
 
 
 @pytest.fixture
