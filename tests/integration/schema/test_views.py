@@ -109,6 +109,16 @@ async def test_the_status_counts(queue: Queue, store: MadeStore) -> None:
     assert 0 <= status["oldest_seconds"] < 60
 
 
+async def test_a_message_that_is_available_since_long_ago_is_as_old_as_its_row(queue: Queue) -> None:
+    """A producer's mistake does not hide how far the relay is behind: another message that has waited longer counts."""
+    await queue.insert(available_at="0001-01-02")
+    await queue.sql("SET session_replication_role = replica")
+    assert 0 <= await queue.value("SELECT oldest_seconds FROM queue_message_status") < 60
+    await queue.insert(available_at=await queue.value("SELECT now() - interval '1 h'"))
+    await queue.sql("UPDATE queue_message SET created_at = now() - interval '2 h' WHERE available_at > '2000-01-01'")
+    assert 3600 <= await queue.value("SELECT oldest_seconds FROM queue_message_status") < 3660
+
+
 async def test_blocked_keys_are_shown_with_what_waits_behind(queue: Queue) -> None:
     """Parked ones, and those whose head waits for its next attempt; a key in flight is not blocked."""
     heads = {key: (await queue.insert(2, ordering_key=key))[0] for key in ("parked", "waits", "flows")}
