@@ -1,4 +1,4 @@
-"""How many channels a connection may open: as many as were negotiated, or fewer, if the broker has refused one more. No I/O."""
+"""How many channels a connection may open: as many as were negotiated, or fewer if the broker has refused a channel. No I/O."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Asking is rare because each refusal ends a connection.
 
 
 class ChannelLimit:
-    """The broker's channel limits that are not negotiated, as far as the broker has named them in a refusal.
+    """The broker's channel limits that are not negotiated, as far as its refusals have shown them.
 
     Args:
         clock: monotonic seconds.
         emit: gets an event when the limit begins or ends.
-        spares: leave half of the granted channels unused, for a user that opens and closes channels all the time. For a moment longer the
-            broker counts closed channels, and the channels of a lost connection.
+        spares: leave half of the granted channels unused, for a connection that opens and closes channels all the time. For a moment longer
+            the broker counts closed channels, and the channels of a lost connection.
 
     """
 
@@ -37,13 +37,13 @@ class ChannelLimit:
 
     @property
     def is_learned(self) -> bool:
-        """The broker has refused a channel."""
+        """Whether the broker has refused a channel."""
         return self._most > 0
 
     def refused(self, asked: int, allowed: int, *, sharing: int) -> None:
         """The broker closed the connection over one of the `asked` channels. `allowed`: the limit that it named, 0 if it named none.
 
-        If the broker refuses fewer channels than the limit that it names, other connections of the same user have the rest.
+        If `asked` is not above the limit that the broker names, other connections have the rest of the channels.
         """
         explained = 0 < allowed < asked
         if self._spares and not explained and self._clock() < self._lowered_at + FORGETS:
@@ -70,7 +70,7 @@ class ChannelLimit:
         return most
 
     def shared(self, channels: int, sharing: int) -> None:
-        """Report once that `sharing` users share `channels` channels, and later that they no longer do."""
+        """Report once that `sharing` exchanges or queues share `channels` channels, and later that they no longer do."""
         felt = channels if 0 < channels < sharing else 0
         if felt != self._said:
             self._said = felt

@@ -47,7 +47,7 @@ class Form(NamedTuple):
     code: int
     text: str
     versions: str
-    """The RabbitMQ versions whose source has it."""
+    """The RabbitMQ versions whose source has this text."""
     source: str
     """File below deps/rabbit/src."""
 
@@ -177,7 +177,7 @@ def said(reason: ReturnReason) -> CloseReason | None:
 
 
 def table() -> str:
-    """The forms, for the docs."""
+    """The forms as a table for the docs."""
     rows = (f"| {form.code} | `{form.text.partition(' - ')[2]}` | {form.about} | {form.versions} | `{form.source}` |" for form in FORMS)
     return "\n".join(["| code | sentence | says | RabbitMQ | source |", "|---|---|---|---|---|", *rows])
 

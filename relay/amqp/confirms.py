@@ -13,7 +13,7 @@ from relay.errors import BrokerError
 
 T = TypeVar("T")
 COMPACT_ABOVE = 1024
-"""Resolved tags kept at the start of the list before it is cut: a cut moves all that remains, so cuts must be rare."""
+"""How many resolved tags may stay at the start of the list before they are cut off: a cut moves all the others, so cuts must be rare."""
 
 
 class ReturnReason(NamedTuple):

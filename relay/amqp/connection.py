@@ -1,7 +1,7 @@
 """One AMQP connection: aiormq logs in, tunes, keeps the heartbeat and closes on channel 0; the other channels are the relay's.
 
 aiormq opens its socket through a public `TransportFactory`; ours puts a protocol in between that cuts the stream into
-frames (`relay.amqp.frames`) and hands aiormq those of channel 0 only.
+frames (`relay.amqp.frames`) and hands aiormq only the frames of channel 0.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class FrameRouter(asyncio.Protocol):
 
     @property
     def writable(self) -> bool:
-        """Whether it is open and has room in the transport's buffer."""
+        """Whether the connection is open and has room in the transport's buffer."""
         return not self._paused and not self.ended.done()
 
     def write(self, data: bytes) -> None:
@@ -134,7 +134,7 @@ class FrameRouter(asyncio.Protocol):
             self.ended.set_result(ConnectionLost(sentence, reason.code in PROTOCOL_ERRORS, allowed))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Set the buffer's limits and probes for a dead peer."""
+        """Limit the write buffer, and enable probes that detect a dead peer."""
         # A cast: the transports of uvloop do not inherit from asyncio's.
         transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=HIGH_WATER)
@@ -171,11 +171,11 @@ class FrameRouter(asyncio.Protocol):
             self._reader.feed_data(ours)
 
     def eof_received(self) -> bool | None:
-        """Let aiormq see the end of the stream; it closes."""
+        """Let aiormq see the end of the stream; aiormq then closes."""
         return self.stream.eof_received()
 
     def pause_writing(self) -> None:
-        """Buffer full."""
+        """The buffer is full."""
         self._paused = True
         self.stream.pause_writing()
 
@@ -215,7 +215,7 @@ class BrokerConnection:
 
 
 async def connect(url: str, *, name: str, heartbeat: int, cut: type[frames.FrameParser] = frames.FrameParser) -> BrokerConnection:
-    """Open a connection that the broker lists as `name`; heartbeat in seconds, unless the URL has its own.
+    """Open a connection that the broker lists as `name`, with a heartbeat of so many seconds unless the URL names another.
 
     `cut` cuts received bytes into frames.
 
@@ -255,7 +255,7 @@ def _target(url: str, *, name: str, heartbeat: int) -> URL:
 
 
 class _Sockets(aiormq.TransportFactory):
-    """Opens the socket with a tap in it; TLS as the URL says, verified unless the URL turns that off."""
+    """Opens the socket with a tap in it; uses TLS if the URL says so, and verifies the broker unless the URL turns that off."""
 
     def __init__(self, cut: type[frames.FrameParser]) -> None:
         self._cut = cut

@@ -15,7 +15,7 @@ from relay.net.transport_security import in_brackets
 
 _EXPIRED = 10
 _OTHER_NAME = frozenset((62, 63, 64))
-"""Codes of X509_V_ERR_CERT_HAS_EXPIRED, of a mismatch of host name, mail and IP address (OpenSSL, x509_vfy.h)."""
+"""OpenSSL's codes (x509_vfy.h): the certificate has expired; the host name, mail address or IP address does not match."""
 _SILENT = (
     "took the connection and does not answer: if it has reached its limit of connections (connection_max), close others or raise that "
     "limit; otherwise check whether it hangs"
@@ -54,7 +54,7 @@ def connect_sentence(url: URL, error: BaseException, closed: ReturnReason | None
 
 
 def channels_allowed(reason: ReturnReason) -> int | None:
-    """How many channels user, node or connection may have, if the broker closed over one more; 0 if the number is cut off.
+    """If the broker closed the connection over one channel too many: how many the limit allows, 0 if the number is cut off.
 
     No message of this connection is the cause. Each new connection that asks for as many channels would be closed again.
     """

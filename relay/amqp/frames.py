@@ -56,7 +56,7 @@ class ChannelHandler(Protocol):
         """`basic.nack`: the broker refused the message."""
 
     def returned(self, relay_id: str, reason: ReturnReason) -> None:
-        """`basic.return`: unroutable; its ack follows."""
+        """`basic.return`: the message is unroutable; its ack follows."""
 
     def replied(self, method: tuple[int, int]) -> None:
         """Any other method."""
@@ -75,7 +75,7 @@ class ConnectionWatcher(Protocol):
         """`connection.unblocked`."""
 
     def closing(self, reason: ReturnReason) -> None:
-        """`connection.close`: nothing that is written after it arrives."""
+        """`connection.close`: the broker ignores everything that is written from now on."""
 
 
 def open_channel(channel: int) -> bytes:
@@ -201,7 +201,7 @@ class FrameParser:
             handler.replied(method)
 
     def _on_content(self, kind: int, channel: int, payload: bytes, handler: ChannelHandler) -> None:
-        """Collect the content of a returned message, the only one with content here; it ends with the last byte of the body."""
+        """Collect the content of a returned message; nothing else has content here. The content ends with the last byte of the body."""
         content = self._contents.get(channel)
         if content is None:
             raise BrokerError("The broker sent content that was not requested; the connection is dropped and opened again.")

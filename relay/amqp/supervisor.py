@@ -18,7 +18,7 @@ from relay.net.secret_url import Secret, current
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 SETTLED_AFTER: Final = 1.0
-"""Seconds that a connection must live before the pauses start from the shortest again; a poison message may end each one at once."""
+"""Seconds that a connection must live before the pauses start from the shortest again; a poison message may end each connection at once."""
 QUIET: Final = 1.0
 """Seconds between two events of the same kind."""
 
@@ -30,7 +30,7 @@ class ConnectionUser(Protocol):
         """A connection is open."""
 
     def down(self, lost: ConnectionLost) -> None:
-        """It ended."""
+        """The connection has ended."""
 
 
 class Supervisor:

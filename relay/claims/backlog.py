@@ -17,11 +17,11 @@ from relay.ports import ScanFinding
 MAX_FOUND = 10_000
 """Most messages of one exchange that are remembered."""
 MAX_IN_ALL = 50_000
-"""Most messages that are remembered; many exchanges share this room, and each has room for at least one."""
+"""Most messages of all exchanges together that are remembered; each exchange has room for at least one message."""
 STRANGERS = 5
-"""If some exchanges are known to take messages, all others together have this fraction (1/n) of the room."""
+"""If some exchanges are known to take messages, all others together (the strangers) have 1/STRANGERS of the room."""
 MAX_EXCHANGES = 5_000
-"""Most exchanges whose messages are remembered, not counting those known to take messages: any login that inserts can invent names."""
+"""Most exchanges whose messages are remembered, not counting those known to take messages: a login that may insert can invent names."""
 
 
 class Backlog:

@@ -27,7 +27,7 @@ class Branches:
         self._by_exchange: dict[str, Stream] = {}
 
     def __iter__(self) -> Iterator[str]:
-        """Exchanges that were split off; the last claimed one comes last."""
+        """Exchanges that were split off; the exchange whose stream was claimed last comes last."""
         return iter(self._by_exchange)
 
     def __contains__(self, exchange: object) -> bool:
@@ -48,11 +48,11 @@ class Branches:
         return list(dict.fromkeys(self[exchange] for exchange in exchanges))
 
     def exchanges(self, branch: Stream) -> list[str]:
-        """The exchanges whose stream this is now; other exchanges of its filter have another stream meanwhile."""
+        """The exchanges whose stream this is now; other exchanges in the stream's filter have moved to another stream."""
         return [exchange for exchange in branch.only or () if self[exchange] is branch]
 
     def split(self, exchange: str) -> None:
-        """Give an exchange its own stream, which begins where its present stream is."""
+        """Give an exchange its own stream, which begins where the exchange's present stream has arrived."""
         stream = self[exchange]
         if stream.only == {exchange}:
             return
@@ -68,7 +68,7 @@ class Branches:
             self._by_exchange |= dict.fromkeys(exchanges, Stream(self._store, exchanges, cursor.fork()))
 
     def return_to_main(self, exchange: str) -> None:
-        """Return an exchange to the main stream, after a claim that left none of its messages."""
+        """Return an exchange to the main stream, after a claim that left no message of the exchange."""
         self.main.cursor = self.main.cursor.joined(self._by_exchange.pop(exchange).cursor)
 
     def put_last(self, branch: Stream) -> None:

@@ -1,7 +1,8 @@
-"""Claims past a crowd of strangers: the main stream claims few of their messages at a time, and two other streams go ahead of it.
+"""Claims past a crowd of strangers, which are exchanges that have not confirmed a message yet.
 
-The first claims messages of known exchanges. The second claims new messages, so an exchange becomes known as soon as it has a new message.
-The main stream stays responsible for everything above its head, so it finds whatever these two overlook.
+The main stream claims few of their messages at a time, and two other streams go ahead of it. The first claims messages of known exchanges.
+The second claims new messages, so a working exchange becomes known as soon as it has a new message. The main stream stays responsible for
+everything above its head, so it finds whatever these two overlook.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class CrowdBypass:
 
     @property
     def full(self) -> bool:
-        """Whether it stopped at a limit on messages or bytes."""
+        """Whether the last claim for known exchanges stopped at a limit on messages or bytes."""
         return self.known is not None and self.known.full
 
     def room(self, room: int) -> int:
@@ -76,7 +77,7 @@ class CrowdBypass:
         return await self.known.claim(limit=limit, limit_bytes=limit_bytes, excluded=excluded)
 
     async def claim_new(self, *, limit: int, limit_bytes: int, excluded: Sequence[str]) -> Batch | None:
-        """Claim messages that have arrived since. If not all fit, continue with new ones; the main stream finds the skipped ones."""
+        """Claim messages that have arrived since the crowd was noticed. If not all fit, skip the rest, which the main stream finds."""
         new = self._new
         room = self._strangers.room(limit, reserved=True)
         if not (new and room > 0):

@@ -15,7 +15,7 @@ from relay.message import START, Position, Range
 LAST_SEQ = 2**63 - 1
 LAST_XID = 2**63 - 1
 MAX_LATE = 64
-"""Most late transactions that one statement asks for: ended ones first, then the oldest ones."""
+"""Most late transactions that one statement asks for: first those that have ended, then the oldest running ones."""
 
 
 class Snapshot(NamedTuple):
@@ -55,9 +55,9 @@ class Cursor:
 
         Args:
             ranges: the result of `ranges`.
-            reached: for each range the last position seen if the range was cut short, None if nothing is left of it. It has
-                fewer entries if the statement did not reach the later ranges.
-            snapshot: the statement's own.
+            reached: for each range the last position seen if the range was cut short, None if nothing of the range is left. There
+                are fewer entries if the statement did not reach the later ranges.
+            snapshot: the statement's own snapshot.
 
         """
         *late, _ = ranges
@@ -88,7 +88,7 @@ class Cursor:
         return Cursor(self.head, dict(self.late), self.running)
 
     def joined(self, other: Cursor) -> Cursor:
-        """A cursor for the messages of both: it has the lower head, and the late transactions of either that this head has passed."""
+        """A cursor for the messages of both: it has the lower head, and all late transactions of either that this head has passed."""
         head = min(self.head, other.head)
         both = {xid: min(self.late[xid], other.late[xid]) for xid in self.late.keys() & other.late.keys()}
         late = {xid: seq for xid, seq in (other.late | self.late | both).items() if xid <= head.xid}

@@ -1,7 +1,8 @@
 """How much an exchange that floods the queue may take while others have messages; no I/O.
 
-An exchange floods when a claim is full and more than half of its messages are of that exchange. It then has a stream of its own. While
-there is anything else to send, it has a small part of the window. So others find room at once, and little is ahead of them at the broker.
+An exchange floods when a claim is full and more than half of the claim's messages are of that exchange. It then has a stream of its own.
+While there is anything else to send, it has a small part of the window. So other exchanges find room at once, and few messages are ahead
+of theirs at the broker.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from relay.message import Batch
 PART = 8
 """While other exchanges have messages, all floods together take at most 1/PART of the window, in messages and in bytes."""
 PORTION = 4
-"""One claim takes at most 1/PORTION of what the flood may have in flight. So early settles already make room for the next claim."""
+"""One claim takes at most 1/PORTION of what the flood may have in flight. So the first settles already make room for the next claim."""
 REMEMBERED = 5.0
 """For this many seconds after the last message of other exchanges, floods stay small."""
 MAX_FLOODS = 8
-"""Floods that have a stream each, with a claim of its own in each round. Any further flood delays others as it would without streams."""
+"""Most floods that have a stream each, and so a claim each in every round. A further flood is not split off, and so it delays others."""
 
 
 class FloodControl:
@@ -51,7 +52,7 @@ class FloodControl:
         self._seen: OrderedDict[str, float] = OrderedDict()
         """When each exchange last had a message claimed. Holds one exchange more than there may be floods, so at least one is no flood."""
         self._sizes: dict[str, int] = {}
-        """Average bytes of a message of these exchanges, in the last claim of each."""
+        """For each of these exchanges, the average bytes of a message in its last claim."""
         self._most = MAX_FLOODS + 1
 
     def flooding(self, batch: Batch, part: int = 2) -> str | None:
@@ -71,9 +72,9 @@ class FloodControl:
             del self._sizes[forgotten]
 
     def crowded(self, floods: Collection[str]) -> bool:
-        """Exchanges other than the floods had messages lately.
+        """Whether exchanges other than the floods had messages lately.
 
-        Many exchanges that were held may resume at once, so there may be more floods than can be split off.
+        There may be more floods than can be split off, because many exchanges that were held back may resume at once.
         """
         self._most = max(MAX_FLOODS, len(floods)) + 1
         since = self._clock() - REMEMBERED
@@ -83,7 +84,7 @@ class FloodControl:
         """How many messages of a flood may be claimed now, given `room`; 0 means to wait for a settle.
 
         Args:
-            flood: its exchanges.
+            flood: the flood's exchanges.
             others: the exchanges of each other flood.
             room: messages for which there is room.
             ignored: exchanges whose messages do not keep a flood small.
@@ -97,9 +98,9 @@ class FloodControl:
         return min(portion, room) if most - sum(map(self._in_flight, flood)) >= portion else 0
 
     def _fitting(self, flood: Collection[str], portion: int, floods: int) -> int:
-        """How many messages of a flood fit into its bytes if they are as large as the last ones; at least one.
+        """How many messages of a flood fit into its share of bytes if they are as large as the last ones; at least one.
 
-        If they do not fit together with what is in flight, return more than the window, for which there is never room.
+        If they do not fit next to the flood's messages in flight, return a number above the window, for which there is never room.
         """
         most, size = self._window_bytes // PART // floods, max(self._sizes.get(exchange, 0) for exchange in flood)
         if not (self._window_bytes and size):

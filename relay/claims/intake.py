@@ -1,4 +1,4 @@
-"""Sources of batches: fresh messages, ordering keys, and scan results. Each is polled when it is worth a statement."""
+"""Sources of batches: fresh messages, ordering keys, and scan results. Each source is polled only when a statement for it is worthwhile."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Intake:
         """Stranded messages claimed since this counter was read last."""
         self._strangers = strangers
         self._put_back = put_back or asyncio.Event()
-        """Set if a claim has returned messages to the queue that are due at once."""
+        """Set if a claim has returned to the queue messages that are due at once."""
         self.streams = Streams(store, share, self.limits, strangers)
         self.lanes = Lanes(store, limits=self.limits, suspects=self.suspects.backlog)
         self._after = PAST
@@ -78,7 +78,7 @@ class Intake:
         self._suspect = PollBackoff(self._claim_suspect)
         self._turns = [self._fresh, self._ordered, self._due, self._waiting, self._suspect, self._limited]
         self._polled = [self._fresh, self._ordered, self._due]
-        """Sources that must ask the database whether they have messages; the others know it."""
+        """Sources that must ask the database whether they have messages; the other sources know it themselves."""
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
         """The next batch, or None when no source has anything due; see `relay.ports.Intake`."""
@@ -127,7 +127,7 @@ class Intake:
 
     @property
     def sought(self) -> Sought:
-        """What scans must find: no messages that are paused or for which there is no room."""
+        """What scans must look for: no messages of paused exchanges, and none for which there is no room here."""
         return Sought(self.streams.paused, self.backlog.crowded, [] if self.lanes.keys.many_found else self.lanes.owned)
 
     def hint(self) -> None:
@@ -142,7 +142,7 @@ class Intake:
             source.hint()
 
     def pause(self, exchanges: Collection[str]) -> bool:
-        """Pause exactly these exchanges; return whether that resumed an exchange, whose messages are then claimed at once."""
+        """Pause exactly these exchanges; return whether that resumed another one. Messages of resumed exchanges are claimed at once."""
         for backlog in (self.backlog, self.suspects.backlog, self.lanes.backlog):
             backlog.forget(exchanges)
         resumed = self.streams.pause(exchanges)
@@ -152,7 +152,7 @@ class Intake:
         return resumed
 
     def limit(self, figures: Mapping[str, float], relays: int) -> None:
-        """Apply exactly these limits (messages a second by exchange); this relay's share is one of `relays`."""
+        """Apply exactly these limits (messages a second by exchange); this relay's share is 1/`relays`."""
         if self.limits.set(figures, relays):
             self.streams.limit(figures)
             self.hint()
@@ -189,7 +189,7 @@ class Intake:
         self.hint_waiting()
 
     async def _ask(self, source: PollBackoff, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
-        """Claim. If the claim has returned messages to the queue, scan for them at once, even if it failed."""
+        """Claim. If the claim has returned messages to the queue, scan for them at once, even if the claim failed."""
         try:
             return await source.claim(room, room_bytes)
         finally:
@@ -215,7 +215,7 @@ class Intake:
         return rest and min(source.look_at for source in self._polled) <= self._clock()
 
     def _mind(self, source: PollBackoff, batch: Batch | None) -> None:
-        """Poll fresh messages soon if an empty claim left out a flood: other exchanges must not wait longer because of it."""
+        """Poll fresh messages soon if an empty claim left out a flood: other exchanges must not wait longer because of the flood."""
         if source is self._fresh and self.streams.starved and not batch:
             source.look_at, source.gap = min(source.look_at, self._clock() + FIRST_GAP), FIRST_GAP
         self._mind_limits()
@@ -239,7 +239,7 @@ class Intake:
     async def _claim_ordered(self, room: int, room_bytes: int) -> tuple[Batch | None, bool]:
         return await self.lanes.claim(limit=room, limit_bytes=room_bytes, paused=self.streams.paused), self.lanes.unfinished
 
-    async def _scan_due(self, room: int, room_bytes: int) -> tuple[None, bool]:  # noqa: ARG002 - as a source is asked
+    async def _scan_due(self, room: int, room_bytes: int) -> tuple[None, bool]:  # noqa: ARG002 - all sources are asked like this
         """Scan for messages whose wait is over; each is then claimed through the source that it belongs to."""
         page = await self._store.scan_due(after=self._after, sought=self.sought)
         self._after = page.time

@@ -1,8 +1,8 @@
 """Where to look for the heads of ordering keys, so that settled messages are not walked again; no I/O.
 
-A key's head is its lowest message in any state. Once a snapshot has shown it at a position, later snapshots show messages of that
-key only from there on, with one exception. Transactions that were running in that snapshot may still show messages below it; any
-transaction that began later has a higher position.
+A key's head is its lowest message in any state. Once a snapshot has shown the head at a position, later snapshots show messages of that
+key only from that position on, with one exception. Transactions that were running in the first snapshot may still show messages below
+the position; messages of any transaction that began later have higher positions.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from relay.message import START, Position
 from relay.ports import ScanFinding
 
 MOST_KEYS = 10_000
-"""Most keys whose bounds are kept, and as many again with many messages; for any other key, the whole key is searched."""
+"""Most keys whose bounds are kept; there is as much room again for keys with many messages. Any other key is searched from its start."""
 OFTEN = 64
 """Searches for a head after which a key's bound is kept apart from those of new keys."""
 MOST_BYTES = 8 << 20
-"""Most bytes of these keys and their bounds, and as many again for the keys with many messages."""
+"""Most bytes of these keys and their bounds; there is as much room again for the keys with many messages."""
 NEAR = 16
-"""Transactions this close below a head are not remembered one by one: the bound goes below all of them, at the cost of few dead entries."""
+"""Transactions this close below a head are not remembered one by one: the bound goes below them, at the cost of walking a few dead rows."""
 MOST_LATE = 256
 """How many of the oldest running transactions a bound remembers; the bound stays below the next one."""
 ID_BYTES = 8
@@ -42,7 +42,7 @@ NOWHERE = KeyBound(START, ())
 
 
 class _Known(NamedTuple):
-    """A bound, and how often the key's head was searched for: about as many of its messages were settled below the bound."""
+    """A bound, and how often the key's head was searched for: about as many of the key's messages were settled below the bound."""
 
     bound: KeyBound
     looks: int
@@ -102,12 +102,12 @@ class KeyBounds:
         """Record the result of a statement that looked for the heads of `keys` by their bounds.
 
         Args:
-            keys: all keys that were asked for; the snapshot shows no message of a key without a head.
+            keys: all keys that were asked for; of a key that is not in `heads`, the snapshot shows no message.
             heads: the heads found.
-            snapshot: the statement's own, no older than the last one.
+            snapshot: the statement's own snapshot, no older than the last one.
 
         """
-        # The number object of a transaction that ran before is kept, so that thousands of bounds share it.
+        # If a transaction also ran in the last snapshot, its number object is kept, so that thousands of bounds share the object.
         self._running = {(shared := self._running.get(xid, xid)): shared for xid in sorted(snapshot.running)}
         running = self.running
         nothing = _bound(Position(snapshot.xmax, 0), running)
@@ -118,7 +118,7 @@ class KeyBounds:
             (self._often if looks >= OFTEN else self._seldom).put(key, _Known(bound, looks))
 
     def seen(self, key: str, position: Position) -> None:
-        """A scan has seen a message of this key: a bound above the message is wrong, unless the message's transaction was running then."""
+        """A scan has seen a message of this key: a bound above it is wrong, unless the message's transaction is late for the bound."""
         bound = self._bound_of(key)
         if position < bound.start and position.xid not in bound.late:
             self._pop(key)

@@ -29,12 +29,12 @@ class _Line(dict[str, int]):
     """Bytes of the keys."""
 
     def put(self, key: str, lane: int) -> None:
-        """Add a key that is not in it yet."""
+        """Add a key that is not in this list yet."""
         self[key] = lane
         self.size += of_text(key)
 
     def drop(self, key: str) -> None:
-        """Forget a key, if it is in it."""
+        """Forget a key, if it is in this list."""
         if self.pop(key, None) is not None:
             self.size -= of_text(key)
 
@@ -55,7 +55,7 @@ class KeyQueue:
 
         Args:
             keys: the keys with their lanes.
-            found: a scan has seen them. They wait after the other keys that scans have seen, and share a part of the room.
+            found: a scan has seen them. They wait after the other keys that scans have seen, and share the part of the room for such keys.
 
         """
         for key, lane in keys.items():
@@ -82,7 +82,7 @@ class KeyQueue:
                 line.drop(key)
 
     def put_behind(self, keys: Iterable[str]) -> None:
-        """Move those of these keys that still wait to the end of their list."""
+        """Move these keys, if they still wait, to the end of their list."""
         for key in keys:
             for line in self._lines:
                 if key in line:

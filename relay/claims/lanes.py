@@ -26,7 +26,7 @@ ROUNDS = 2
 LIST_EVERY = 4
 """Claims after which new keys are listed even if others wait to be asked for: a backlog of some keys must not delay new keys."""
 LIST_ALWAYS = 24
-"""Claims after which new keys are listed however many others wait: by then more keys have been sent than one page of the list has."""
+"""Claims after which new keys are listed however many others wait: by then more keys have had their turn than one page can list."""
 
 
 class LaneStore(ClaimStore, Protocol):
@@ -48,9 +48,9 @@ class LaneStore(ClaimStore, Protocol):
     async def find_heads(
         self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], paused: Sequence[str]
     ) -> tuple[str, dict[str, ScanFinding]]:
-        """The snapshot, and the heads of these keys by their bounds. The kind of each is key, suspect or blocked.
+        """The snapshot, and the heads of these keys, searched from their bounds on. The kind of each is key, suspect or blocked.
 
-        A transaction that was running at the last search is late for each bound above it.
+        A transaction in `running`, which was running at the last search, is late for each bound above it.
         """
 
 
@@ -165,7 +165,7 @@ class Lanes:
         return not self.keys or self._claims % (LIST_ALWAYS if self.keys.many_new else LIST_EVERY) == 0
 
     async def _list(self) -> bool:
-        """Ask for the keys of new messages; True if there are more."""
+        """Ask for the keys of new messages; True if there are more new messages."""
         cursor = self.cursor
         ranges = cursor.ranges()
         listed = await self._store.list_keys(lanes=self.owned, ranges=ranges, walk=PAGE)
@@ -193,7 +193,7 @@ class Lanes:
         return admitted
 
     async def _claim_ready(self, ready: Mapping[str, ScanFinding], limit: int, limit_bytes: int) -> Batch | None:
-        """Claim these heads. Keys that do not fit are tried again; while few keys wait, heads that others have locked are too."""
+        """Claim these heads. Keys that do not fit are tried again. So are heads that others have locked, while few keys wait."""
         wanted = At([head.position for head in ready.values()], "ordered", self.fence(ready.values()))
         claimed = await self._store.claim(wanted, limit=limit, limit_bytes=limit_bytes)
         if claimed.batch:

@@ -11,7 +11,7 @@ FIRST_GAP = 0.01
 """Seconds until a source that had nothing is polled again; doubles up to the poll interval."""
 
 Ask = Callable[[int, int], Awaitable[tuple[Batch | None, bool]]]
-"""Claims at most this number of messages and bytes; returns the batch, and whether it stopped before the end."""
+"""Claims at most so many messages and so many bytes; returns the batch, and whether the claim stopped before the end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,5 +32,5 @@ class PollBackoff:
         self.look_at, self.gap = 0.0, FIRST_GAP
 
     def rests(self, longest: float) -> bool:
-        """Whether it had nothing so often that it waits for the longest time."""
+        """Whether the source had nothing so often that it is now polled at the longest interval."""
         return self.gap >= longest

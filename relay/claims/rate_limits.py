@@ -14,9 +14,9 @@ BURST = 1.0
 WORTH_A_CLAIM = 0.2
 """Seconds' worth of tokens, at least one token, that a bucket must hold before a claim is worth its statement."""
 DEBT = 5.0
-"""Seconds' worth of tokens, at least one token, that may be owed: a claim under way when a low limit is set must not block it for hours."""
+"""Seconds' worth of tokens, at least one token, that may be owed: a claim during which a low limit is set must not leave hours of debt."""
 LOOK = 0.1
-"""Seconds until a limited exchange whose last claim found nothing is claimed again, times the number of such split-off exchanges."""
+"""If a claim for a limited exchange finds nothing: seconds until its next claim, times the number of limited exchanges split off."""
 Wanted = TypeVar("Wanted")
 _ROUNDING = 1e-6
 """Tokens that a sum may lack through rounding."""
@@ -79,7 +79,7 @@ class RateLimits:
         self._rates: Mapping[str, float] = {}
 
     def set(self, figures: Mapping[str, float], relays: int) -> bool:
-        """Apply exactly these limits, in messages a second, from now on; this relay's share is one of `relays`.
+        """Apply exactly these limits, in messages a second, from now on; this relay's share is 1/`relays`.
 
         Returns:
             Whether that changes anything.
@@ -108,7 +108,7 @@ class RateLimits:
         return None if bucket is None else bucket.allowance(self.clock())
 
     def admit(self, wanted: Iterable[Wanted], exchange: Callable[[Wanted], str]) -> list[Wanted]:
-        """Those of these messages that may be claimed now, the first ones first; `exchange` returns the exchange of a message."""
+        """The messages that may be claimed now; tokens go to the first ones first. `exchange` returns the exchange of a message."""
         left: dict[str, int | None] = {}
         admitted: list[Wanted] = []
         for one in wanted:
@@ -125,7 +125,7 @@ class RateLimits:
             self._buckets[exchange].take(batch.exchanges[exchange].messages, now)
 
     def until(self, exchanges: Collection[str]) -> float | None:
-        """Seconds until messages of any of these may be claimed: 0 if one has no limit; None if there are none."""
+        """Seconds until messages of any of these exchanges may be claimed: 0 if one exchange has no limit; None without exchanges."""
         if not exchanges:
             return None
         now = self.clock()

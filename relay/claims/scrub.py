@@ -1,7 +1,8 @@
 """The scan that finds every claimable message, whatever happened to it: in pages from left to right, round after round.
 
-It relies on nothing that the relay remembers except the heads: above these, the streams find fresh messages without a key. It hands
-messages that may be claimed to the intake, and frees expired locks. Pages take at most `SHARE` of the time, or one page in `ROUND` seconds.
+It relies on nothing that the relay remembers except how far the streams have scanned (their heads): above that, the streams find fresh
+messages without a key. It hands the intake the messages that may be claimed, and frees expired locks. After a page that does not end the
+round, it rests until pages take only `SHARE` of the time, but at most `ROUND` seconds.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from relay.message import START, Position
 from relay.ports import Page, Sought
 
 ROUND = 2.0
-"""Seconds between two rounds: together with the lock time well below the five seconds that are promised after a relay's death."""
+"""Seconds between two rounds: well below the five seconds after the lock time, in which a dead relay's messages must have been sent."""
 SHARE = 0.25
 """Share of the time that pages may take in the database."""
 WHOLE = 10.0
-"""Seconds after which a round begins at the very left again. Other rounds begin at the first message that the last such round met: if
-an old snapshot keeps settled rows at the left, not every round must walk over them."""
+"""Seconds after which a round begins at the very left again. Until then, rounds begin at the first message that the
+last round from the very left met. So if an old snapshot keeps settled rows at the left, most rounds need not walk over them."""
 
 
 class ScrubStore(Protocol):
@@ -46,7 +47,7 @@ class Scrub:
         emit: sink of events.
         nudge: called when something can be claimed.
         holds: says whether the message at a position is in flight from this relay. Its lock may expire while another session has the row
-            locked; then the repeated settle finishes it, not a second publish.
+            locked; then the repeated settle finishes the message, not a second publish.
 
     """
 
@@ -60,7 +61,7 @@ class Scrub:
         self._nudge = nudge
         self._after = START
         self._first = START
-        """There is no message up to here, except from transactions that commit late."""
+        """There is no message up to this position, except from transactions that commit late."""
         self._whole_at = -WHOLE
         self._from_left: float | None = None
         """When the current round began at the very left; None if it began elsewhere."""
@@ -87,7 +88,7 @@ class Scrub:
         self._hinted.set()
 
     def begin_again(self) -> None:
-        """Begin the next round at once, and at the very left: something has moved there."""
+        """Continue at once, and let the round after this one begin at the very left: something has moved there."""
         self._whole_at = -WHOLE
         self._from_left = None
         self._hinted.set()

@@ -9,7 +9,7 @@ from relay.message import Batch, Position, Range
 from relay.ports import Claimed, ClaimStore, Fresh
 
 WALK = 10_000
-"""Most messages that one claim walks over: some ten milliseconds, for which every other claim waits."""
+"""Most messages that one claim walks over: that takes some ten milliseconds, and all other claims wait meanwhile."""
 
 
 class Stream:
@@ -17,7 +17,7 @@ class Stream:
 
     Args:
         store: where messages are claimed.
-        only: the exchanges whose messages it claims; None for all that are not excluded.
+        only: the exchanges whose messages it claims; None for all exchanges that are not excluded.
         cursor: where it begins.
 
     """
@@ -29,9 +29,9 @@ class Stream:
         self.cut = False
         """The last claim stopped before the end."""
         self.full = False
-        """It stopped at a limit on messages or bytes."""
+        """The last claim stopped at a limit on messages or bytes."""
         self.look_at = 0.0
-        """When a limited exchange that had nothing is claimed again."""
+        """When a limited exchange whose last claim found nothing is claimed again."""
         self._seen = Snapshot(0, frozenset())
 
     def end(self) -> Cursor:
@@ -47,7 +47,7 @@ class Stream:
         """Claim messages that were committed late below the head, and messages above it."""
         cursor = self.cursor
         ranges = cursor.ranges()
-        # A dense stretch costs no walk beyond the claimed messages. If the last claim found too few, other messages are in the way.
+        # If the messages to claim are close together, a short walk is enough. If the last claim found too few, others are in the way.
         walk = WALK if self.cut and not self.full else min(2 * limit, WALK)
         self.cut = self.full = False
         wanted = Fresh(ranges, walk, list(excluded), None if self.only is None else list(self.only))

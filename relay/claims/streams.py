@@ -1,12 +1,14 @@
 """Streams of fresh messages without a key: the main one, and one for each exchange that is held back or floods the queue.
 
 An exchange that is paused, is silent or floods is split off; the main stream then walks over its messages once. The split-off stream
-waits, or continues from where it was, and is merged when it has caught up. After a restart exchanges are split off again.
+waits, or continues from the place where it was split off, and is merged when it has caught up. After a restart exchanges are split off
+again.
 
 If many exchanges resume together, for example after a pause of the broker, they share a stream, because each stream walks the whole queue.
 
 An exchange with a limit is split off as soon as a claim of the main stream could exceed that limit.
-It then continues in claims of its own, each as large as the limit allows. While it stays within its limit, it is in the main stream.
+It then continues in claims of its own, each as large as the limit allows. It returns to the main stream once these claims find nothing
+and the main stream's claims are small enough for the limit.
 """
 
 from __future__ import annotations
@@ -24,9 +26,9 @@ from relay.message import Batch, Position
 from relay.ports import ClaimStore, Places
 
 STEPS = 5
-"""Walks of the main stream over other streams' messages, one after the other, before anything else has its turn: some 50 ms."""
+"""Most walks of the main stream over other streams' messages before anything else has its turn: some 50 ms."""
 PASSED_OVER = 8
-"""Claims of floods between two claims of the main stream, if lately there were only floods, so that the main stream finds nothing."""
+"""Claims of floods between two claims of the main stream, if there were only floods lately: then the main stream finds nothing."""
 
 
 class Streams:
@@ -53,7 +55,7 @@ class Streams:
         self._branches = Branches(store)
         self._paused: frozenset[str] = frozenset()
         self._passed_over = 0
-        """Claims of floods left until the main stream comes first again."""
+        """How many claims floods may still have until the main stream comes first again."""
         self._main_took = 0
         """Messages that the last claim of the main stream found, or would have found with its full room."""
         self.unfinished = False
@@ -135,7 +137,7 @@ class Streams:
 
     @property
     def _claimable_streams(self) -> list[Stream]:
-        """The streams of these exchanges, in the order of their turns."""
+        """The streams of the exchanges in `going`, in the order of their turns."""
         return self._branches.of(self.going)
 
     @property
@@ -153,12 +155,12 @@ class Streams:
         return {name: self._branches[name].cursor.head for name in self._branches}
 
     def places(self, lowest_in_flight: Position | None) -> Places:
-        """The places of a relay with this lowest message in flight."""
+        """The places of a relay whose lowest message in flight is at this position."""
         top = self.main.head
         return Places(min(top, lowest_in_flight or top), min(top, *self.heads.values()) if self.heads else top, top)
 
     def expects(self, exchange: str, position: Position) -> bool:
-        """Whether the stream of an exchange finds the message at a position below its head by itself: its transaction is late."""
+        """Whether an exchange's stream itself finds the message at a position below its head: the message's transaction is late."""
         return position.xid in self._branches[exchange].cursor.late
 
     @property
@@ -178,17 +180,17 @@ class Streams:
         return [name for name in self._branches if name in self._limits.names and name not in self._paused]
 
     def _in_turn(self) -> list[Stream | None]:
-        """Streams in the order in which they are tried now (None is the main one): floods by how long ago they had a claim.
+        """Streams in the order in which they are tried now (None is the main one). Among floods, the longest without a claim comes first.
 
-        The main stream comes first while it walks over other streams' messages, because its own may be after them. It also comes first
-        once the floods have had their turns.
+        The main stream comes first while it walks over other streams' messages, because its own messages may be after them. It also
+        comes first once the floods have had their turns.
         """
         walks = self._main.cut and not self._main.full
         self._passed_over -= 1
         return [None, *self._claimable_streams] if walks or self._passed_over < 0 else [*self._claimable_streams, None]
 
     async def _claim_others(self, limit: int, limit_bytes: int) -> Batch | None:
-        """Claim messages of exchanges that are not split off. With a crowd of strangers, claim few of them, or in turn past them."""
+        """Claim messages of exchanges that are not split off. With a crowd, alternately claim few of its messages and go past it."""
         ahead = self._ahead
         if ahead is None:
             return await self._claim_main(limit, limit_bytes)
@@ -237,7 +239,7 @@ class Streams:
         return batch
 
     def _bound(self, limit: int, *, least: int = 1) -> int:
-        """Messages that the main stream may claim, whatever their exchange; limited exchanges below `least` are split off."""
+        """Messages of any exchange that the main stream may claim; limited exchanges that may claim fewer than `least` are split off."""
         for name in [name for name in self._limits.names if name not in self._branches]:
             allowance = self._limits.allowance(name) or 0
             if allowance < least:

@@ -17,9 +17,9 @@ from relay.ports import ScanFinding
 MAX_GROUP = 100
 """Messages that may go together after their first lost lock; enough to clear a dead relay's whole window within seconds."""
 GROUP_PATIENCE = 1.0
-"""Seconds after which the next group is claimed even if one of the last is not settled, for example because of a silent exchange."""
+"""Seconds after which the next group is claimed even if a message of the last group, for example of a silent exchange, is not settled."""
 ALONE_PATIENCE = 2.0
-"""Seconds after which others follow a message that was sent alone and is not settled: had it killed the relay, nothing would wait."""
+"""Seconds until others follow a message that was claimed alone and is not settled: as the relay still runs, the message is no killer."""
 FIRST_AGAIN = 2
 
 
@@ -38,14 +38,14 @@ class Suspects:
         self._in_flight: dict[str, str] = {}
         """Exchanges of suspects in flight, by message id."""
         self._last: set[str] = set()
-        """Ids of the last group that are in flight: earlier groups have had their time."""
+        """Ids of the last group's messages that are still in flight: earlier groups have had their time."""
         self._until = 0.0
 
     def next(self, most: int, paused: Collection[str]) -> list[ScanFinding]:
-        """The next group, empty while the last one has its time."""
+        """The next group; empty while the last group still has time to settle."""
         if self._last and self._clock() < self._until:
             return []
-        # Suspects of an exchange that does not confirm come last: one after the other they would delay all others.
+        # Suspects of an exchange that does not confirm come last: claimed one after the other, they would delay all others.
         return self._group(most, {*paused, *self._in_flight.values()}) or self._group(most, paused)
 
     def _group(self, most: int, left_out: Collection[str]) -> list[ScanFinding]:

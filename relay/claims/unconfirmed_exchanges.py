@@ -1,6 +1,6 @@
 """Strangers: exchanges from which no confirm has come yet, and how many of their messages may be in flight; no I/O.
 
-The relay asks the broker for each exchange, about a thousand a second, and the broker closes a channel over each that does not exist.
+The relay asks the broker for each stranger, about a thousand a second, and the broker closes a channel for each that does not exist.
 If many strangers have messages, these would fill the window, and everything else would wait behind them. So strangers get a small part
 of the window, and known exchanges are claimed past them.
 """
@@ -15,13 +15,13 @@ from operator import itemgetter
 from relay.message import CONFIRMED, Batch, Claim, Portion, Verdict
 
 CROWD = 50
-"""More strangers than this in one full claim are a crowd; fewer are asked for at once."""
+"""More strangers than this in one full claim are a crowd; fewer are not held back."""
 PART = 8
-"""Messages of strangers may take this fraction (1/n) of the window."""
+"""During a crowd, messages of strangers may take 1/PART of the window."""
 PORTION = 4
-"""A claim of a crowd takes this fraction (1/n) of what strangers may have in flight."""
+"""One claim takes at most 1/PORTION of what a crowd's strangers may have in flight."""
 MOST_KNOWN = 1000
-"""Most exchanges that are remembered: those that took a message last."""
+"""Most known exchanges that are remembered: those that took a message most recently."""
 _exchange = itemgetter(Claim._fields.index("exchange"))
 
 
@@ -68,9 +68,9 @@ class UnconfirmedExchanges:
         return len(batch.exchanges.keys() - self._known.keys()) > CROWD
 
     def room(self, room: int, *, reserved: bool = False) -> int:
-        """Messages of strangers that may be claimed if the window has this room; 0 to wait for a settle.
+        """Messages of strangers that may be claimed if the window has this room; 0 means to wait for a settle.
 
-        A kind of claim with `reserved` has extra room, in addition to the room of the others.
+        A kind of claim with `reserved` has extra room, which other claims do not get.
         """
         most = self._most + reserved * self._portion
         left = most - sum(count for exchange, count in self._in_flight().items() if exchange not in self._known)

@@ -8,7 +8,7 @@
 
 Nothing here begins, commits or rolls back: the messages exist if and only if the caller's transaction commits. In autocommit mode,
 outside of a transaction, the statement commits by itself, like any other. The relay's own rules check messages before any SQL,
-so an invalid one leaves the transaction as it was. Errors of the database are psycopg's own, for the caller's own retries.
+so an invalid one leaves the transaction as it was. Errors of the database are psycopg's own, so that the caller's own retries work.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def enqueue(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the caller's transaction and return its id; if its `dedup_key` is known, the id of the first one.
+    """Insert one message in the caller's transaction and return its id; if its `dedup_key` is known, the id of the first message with it.
 
     Args:
         connection: a psycopg connection, or a cursor of it; a cursor keeps its own results.
@@ -73,7 +73,7 @@ def enqueue_many(
     """Insert messages with one statement in the caller's transaction; return their ids, in order, as `enqueue` does.
 
     Messages with the same ordering key are sent in the given order. All travel at once, so some thousands are a good size; for more
-    there is `enqueue_copy`. Either all have a dedup, coalesce or bundle key, or none has one.
+    there is `enqueue_copy`. Either all messages have a dedup, coalesce or bundle key, or no message has one.
 
     Args and errors: as `enqueue`; if a message is wrong, nothing is executed for any of them, and the error names its place.
     """

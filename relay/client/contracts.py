@@ -26,7 +26,7 @@ class ClientContracts:
     """The contracts at the time of the read; read them again to see later ones.
 
     Args:
-        rows: as the table `queue_message_contract` has them. A contract that this version cannot read is left to the relay.
+        rows: the rows of the table `queue_message_contract`. A contract that this version cannot read is left to the relay.
     """
 
     def __init__(self, rows: list[tuple[Any, ...]]) -> None:
@@ -39,8 +39,8 @@ class ClientContracts:
         """Check a message; a breach of a contract with mode `warn` is logged by the logger `relay.contracts`.
 
         Raises:
-            MessageError: it breaks an enforced contract; the text is the one that the relay would archive. A part of a bundle is
-                checked as a list with one item, because it may be sent as such a list.
+            MessageError: the message breaks an enforced contract; the text is the one that the relay would archive. A part of a bundle
+                is checked as a list with one item, because it may be sent as such a list.
         """
         for breach in self._breaches(message):
             if breach.contract.mode == "enforce":
@@ -71,7 +71,7 @@ def load_contracts(connection: Connection, *, schema: str = "public") -> ClientC
 
     Raises:
         TypeError: the connection is not psycopg's, or is async; the error names the right call.
-        psycopg.Error: they cannot be read.
+        psycopg.Error: the contracts cannot be read.
     """
     with psycopg.Cursor(sync_connection(connection, "load_contracts"), row_factory=tuple_row) as cursor:
         return ClientContracts(cursor.execute(statement("read_contracts", schema)).fetchall())

@@ -32,10 +32,11 @@ def enqueue_copy(
 ) -> int:
     """Stream messages into the queue in the caller's transaction; return how many there were.
 
-    Each is checked as it comes, and all or none are inserted. Within a transaction a savepoint undoes the messages before a wrong one,
-    and the transaction stays usable. A caller that wants the ids makes them (`Message.id`). Either all have a dedup, coalesce or bundle
-    key, or none has one. A message whose `dedup_key` is known already is not inserted, but counted, because COPY does not report it.
-    COPY takes no expression, so the database is asked for its time at the start of the stream, and each `delay` counts from there.
+    Each message is checked as it comes, and all or none are inserted. Within a transaction a savepoint undoes the messages before a wrong
+    one, and the transaction stays usable. A caller that wants the ids makes them (`Message.id`). Either all messages have a dedup, coalesce
+    or bundle key, or no message has one. A message whose `dedup_key` is known already is not inserted but is counted, because COPY does not
+    report it. COPY takes no expression, so the database is asked for its time at the start of the stream, and each `delay` counts from
+    there.
 
     Args:
         connection: a psycopg connection, or a cursor of it. It is busy meanwhile: `messages` must not read from it.

@@ -1,4 +1,4 @@
-"""Checks, before any SQL, the connection that a helper gets: with a wrong one a call may return an id and enqueue nothing.
+"""Checks, before any SQL, the connection that a helper gets: with a wrong connection a call may return an id and enqueue nothing.
 
 Objects of other libraries are known by the names of their classes, so that none of those libraries is imported.
 """
@@ -38,14 +38,14 @@ _OTHERWISE: Final = "pass the one whose transaction the message belongs to"
 
 
 def sync_connection(handle: object, call: str) -> psycopg.Connection[Any]:
-    """The psycopg connection that a helper was given, directly or as that of a cursor.
+    """The psycopg connection that a helper was given, directly or through a cursor.
 
     Args:
         handle: the application's argument.
         call: the helper's name.
 
     Raises:
-        TypeError: the argument is neither; the error names the right call.
+        TypeError: the argument is neither a connection nor a cursor of psycopg; the error names the right call.
     """
     own = handle.connection if isinstance(handle, psycopg.Cursor) else handle
     if isinstance(own, psycopg.Connection):
@@ -54,7 +54,7 @@ def sync_connection(handle: object, call: str) -> psycopg.Connection[Any]:
 
 
 def async_connection(handle: object, call: str) -> psycopg.AsyncConnection[Any]:
-    """As `sync_connection`, of psycopg's async connections and cursors."""
+    """`sync_connection` for psycopg's async connections and cursors."""
     own = handle.connection if isinstance(handle, psycopg.AsyncCursor) else handle
     if isinstance(own, psycopg.AsyncConnection):
         return own

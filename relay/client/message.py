@@ -30,7 +30,7 @@ from relay.codec.options import plan
 from relay.errors import RelayError
 
 ORDERING_KEY_LIMIT: Final = 1024
-"""Bytes, also for the other keys; the database refuses more (sql/0002_validity.sql, sql/0021_keyed.sql)."""
+"""Most bytes of an ordering key, and of any other key; the database refuses more (sql/0002_validity.sql, sql/0021_keyed.sql)."""
 DEDUP_SECONDS_LIMIT: Final = 31_536_000
 """A year (sql/0021_keyed.sql)."""
 DELAY_LIMIT: Final = timedelta(days=36_500)
@@ -147,7 +147,7 @@ class Message(BaseModel):
     """One message to enqueue; the fields are the columns that an application may write.
 
     Raises:
-        pydantic.ValidationError: it can never be sent; one sentence for each field that is wrong.
+        pydantic.ValidationError: the message can never be sent; there is one sentence for each field that is wrong.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
@@ -172,7 +172,7 @@ class Message(BaseModel):
     dedup_key: str | None = None
     """A further message with this key and exchange is not enqueued."""
     dedup_seconds: Annotated[int, Strict()] | None = None
-    """How many seconds the key is known; the default is the setting dedup_seconds."""
+    """How many seconds the dedup key is known; the default is the setting dedup_seconds."""
     coalesce_key: str | None = None
     """Of the unsent messages with this key and exchange, only the newest is sent."""
     bundle_key: str | None = None
@@ -202,7 +202,7 @@ class Message(BaseModel):
 
     @property
     def keyed(self) -> bool:
-        """Whether it has a key; such messages are inserted into a view (docs/keys.md)."""
+        """Whether the message has a key; messages with a key are inserted into a view (docs/keys.md)."""
         return not (self.dedup_key is None and self.coalesce_key is None and self.bundle_key is None)
 
     @property
@@ -216,7 +216,7 @@ def validate(message: Message | Mapping[str, Any]) -> Message:
     """Validate the fields of a message, and return it.
 
     Raises:
-        MessageError: it can never be sent; one sentence.
+        MessageError: the message can never be sent; the error is one sentence.
     """
     if isinstance(message, Message):
         return message

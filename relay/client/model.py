@@ -1,4 +1,4 @@
-"""A pydantic model that says where it goes, so that an instance of it is a message.
+"""A pydantic model that says where its instances go, so that each instance is a message.
 
 class InvoicePaid(OutboxModel, exchange="billing", routing_key="invoice.{country}.paid", ordering_key="customer"):
     invoice: int
@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError
 from relay.client.message import Message, MessageError, Options, sentence
 
 _KINDS: Mapping[str, type] = {"options": Options, "by_alias": bool, "dedup_seconds": int}
-"""Types of the class arguments; the others are text."""
+"""Types of the class arguments; those that are not named here are text."""
 _KEYS = ("ordering_key", "dedup_key", "coalesce_key", "bundle_key")
 """Class arguments that name a field."""
 
@@ -40,10 +40,10 @@ class OutboxModel(BaseModel):
     """The base of messages whose content is the model's own JSON.
 
     Subclasses inherit the class arguments, and may override them. A method may compute a value that a template cannot:
-    override `outbox_routing_key`, `outbox_ordering_key` and its kin for the other keys.
+    override `outbox_routing_key`, `outbox_ordering_key` or the method of another key.
 
     Raises:
-        TypeError: when a subclass is defined: its `routing_key` or a key names no field of it, or a class argument has the wrong type.
+        TypeError: when a subclass is defined: its `routing_key` or a key names none of its fields, or a class argument has the wrong type.
     """
 
     __outbox_exchange__: ClassVar[str | None] = None
@@ -77,7 +77,7 @@ class OutboxModel(BaseModel):
             routing_key: as `str.format` takes it, with names of fields: `invoice.{country}.paid`.
             options: publish options of every message of the class.
             ordering_key: the name of the field whose value orders messages; None for no order.
-            dedup_key: the name of the field whose value is enqueued once (docs/keys.md).
+            dedup_key: the name of a field; of the messages with the same value only the first is enqueued (docs/keys.md).
             dedup_seconds: how long a dedup key is known; by default the database's setting.
             coalesce_key: the name of a field; of the messages with the same value only the newest is sent.
             bundle_key: the name of a field; messages with the same value are sent together.
@@ -144,7 +144,7 @@ class OutboxModel(BaseModel):
         """The message of this instance; arguments override the class's values, option by option and header by header.
 
         Raises:
-            MessageError: it can never be sent, or no exchange is named; one sentence.
+            MessageError: the message can never be sent, or no exchange is named; the error is one sentence.
         """
         given = {
             "exchange": self.__outbox_exchange__ if exchange is None else exchange,
@@ -168,7 +168,7 @@ class OutboxModel(BaseModel):
         return None if value is None else str(value)
 
     def _keys(self, given: Keys) -> dict[str, Any]:
-        """Only existing keys, so that a message without a key is validated as fast as before."""
+        """Only the keys that have a value, so that a message without a key is validated fast."""
         own = {
             "dedup_key": self.outbox_dedup_key(), "coalesce_key": self.outbox_coalesce_key(), "bundle_key": self.outbox_bundle_key(),
             **given,

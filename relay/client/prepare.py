@@ -29,7 +29,7 @@ class Trace:
         self._options = Options.model_validate({"headers": self._headers}) if self._headers else NO_OPTIONS
 
     def add_to(self, message: Message) -> Message:
-        """The message with the trace in its headers; unchanged if it has one, or would become invalid."""
+        """The message with the trace in its headers; unchanged if it has a trace already, or would become invalid."""
         if not self._headers:
             return message
         own = message.options.headers or {}
@@ -47,7 +47,7 @@ def prepare(message: MessageLike, trace: Trace, contracts: ClientContracts | Non
     """Validate one message, by its own rules and by the contracts, and add the trace.
 
     Raises:
-        MessageError: it can never be sent, or breaks an enforced contract; one sentence.
+        MessageError: the message can never be sent, or breaks an enforced contract; the error is one sentence.
     """
     valid = message.to_message() if isinstance(message, OutboxModel) else validate(message)
     if contracts is not None:
@@ -67,7 +67,7 @@ def prepare_all(messages: Iterable[MessageLike], trace: Trace, contracts: Client
     """Prepare the messages of one statement.
 
     Raises:
-        MessageError: `prepare` refuses one, or some have a key and some have none; the error names the place of the first wrong one.
+        MessageError: `prepare` refuses a message, or only some messages have a key; the error names the place of the first wrong one.
     """
     prepared = [prepare_at(place, message, trace, contracts) for place, message in enumerate(messages, start=1)]
     for place, message in enumerate(prepared, start=1):
@@ -76,15 +76,15 @@ def prepare_all(messages: Iterable[MessageLike], trace: Trace, contracts: Client
 
 
 def check_keyed(place: int, message: Message, *, keyed: bool) -> None:
-    """Refuse a message for another table than the ones before: two statements would preserve neither order nor atomicity.
+    """Refuse a message for another table than the messages before: two statements would preserve neither order nor atomicity.
 
     Args:
-        place: of the message in its call, from 1.
-        message: the next one.
+        place: the message's place in its call, from 1.
+        message: the next message.
         keyed: whether the messages before it have a key.
 
     Raises:
-        MessageError: it has a key and they have none, or it has none and they have one; the error names its place.
+        MessageError: only the message has a key, or only those before it have one; the error names its place.
     """
     if message.keyed is keyed:
         return

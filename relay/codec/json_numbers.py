@@ -21,12 +21,12 @@ _EXPONENT: Final = re.compile(r"[0-9][eE][+-]?[0-9]")
 
 
 def as_stored(text: str) -> str:
-    """Parse JSON; whole numbers become integers, even if they were written with an exponent."""
+    """The JSON text, with whole numbers as integers if they were written with an exponent."""
     return json.dumps(json.loads(text, parse_float=_stored), ensure_ascii=False, separators=(",", ":")) if _has_exponents(text) else text
 
 
 def check_printed(text: str, size: int) -> None:
-    """Refuse a content of `size` bytes if the database certainly would: with its numbers written out, it is too long for its stored size.
+    """Refuse a content of `size` bytes if the database certainly would: with all numbers written out, it is too long for its stored size.
 
     Raises:
         ValueError: one sentence.

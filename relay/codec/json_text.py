@@ -67,7 +67,7 @@ def check_json(text: str) -> None:
 
 
 def walk_json(text: str, on_constant: Callable[[str], Any]) -> None:
-    """Read JSON without keeping its values: of a number or an object only the length is computed. Errors as `json.loads`.
+    """Read JSON without keeping its values: of a number or an object only the length is computed. Raises what `json.loads` raises.
 
     Converting a long number takes long, and millions of numbers or objects take memory.
     """

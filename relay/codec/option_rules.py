@@ -1,6 +1,6 @@
 """The publish options and their permitted values: the rules of docs/options.md.
 
-`sql/0002_validity.sql` and its successors have the same verdicts and sentences, with which the INSERT refuses.
+`sql/0002_validity.sql` and its successors reach the same verdicts and refuse an INSERT with the same sentences.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TIMESTAMP_LIMIT: Final = 253_402_300_799
 """Seconds; the end of the year 9999, after which consumers fail to decode the message."""
 LONGEST: Final = 8 << 20
 """Most bytes of options as JSON text: more than the largest headers take, even if all are doubles written with all their zeros. PostgreSQL
-stores a few bytes for a number that it prints as 16,000."""
+stores in a few bytes a number that it prints in 16,000 bytes."""
 REPLY_ADDRESS: Final = "amq.rabbitmq.reply-to."
 """The prefix of routing keys of RabbitMQ's direct reply-to. Exchange `''` reads the rest as the address of a process: RabbitMQ 3.10 closes
 the connection over an invalid address."""
@@ -29,7 +29,7 @@ RESERVED_KEY: Final = (
     "and closes the connection over one that is none"
 )
 _DIGITS_LIMIT: Final = 30
-"""Digits of an integer above which it is out of every range."""
+"""An integer with more digits than this is out of every range."""
 _FIELDS: Final = (
     *("appId", "BCC", "CC", "contentEncoding", "contentType", "correlationId", "deliveryMode", "expiration", "headers"),
     *("immediate", "mandatory", "messageId", "persistent", "priority", "replyTo", "timestamp", "type", "userId"),
@@ -88,7 +88,7 @@ def _constant(name: str) -> float:
 
 
 def collect(options: dict[str, Any]) -> dict[str, tuple[str, Any]]:
-    """Check each option; return the snake-case name to (spelling, value), nulls left out.
+    """Check each option; return (spelling, value) for each snake-case name, without the nulls.
 
     Raises:
         OptionsError: an option is unknown, ill-typed, out of range, or given twice with different values.

@@ -19,7 +19,7 @@ DEPTH_LIMIT: Final = 64
 VALUES_LIMIT: Final = 8000
 """Most values in headers, including lists and objects. Each takes 2 us to encode, however short it is: 25,000 of them took 50 ms."""
 FILTER_HEADER: Final = "x-stream-filter-value"
-"""A header that a stream of RabbitMQ 3.13 and later reads. It closes the publisher's connection over anything but a short string."""
+"""A header that streams of RabbitMQ 3.13 and later read. They close the publisher's connection over anything but a short string."""
 RELAY_HEADERS: Final = ("x-relay-id", "x-relay-replay-of")
 """Headers that only the relay sets; they are left out if an application copied them from a received message."""
 BROKER_HEADERS: Final = (
@@ -27,14 +27,15 @@ BROKER_HEADERS: Final = (
     *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-stream-offset"),
     *("x-received-from", "x-shovelled", "x-invalid-headers", "x-exchange", "x-routing-key", "x-cc", "x-reply-to-topic"),
 )
-"""Headers that RabbitMQ, its federation, its shovels and MQTT write and read; left out too. A dead-lettering queue of RabbitMQ 3.10 crashes
-over an `x-death` of another form, and loses other messages too."""
+"""Headers that RabbitMQ, its federation, its shovels and MQTT write and read; they are left out too. A dead-lettering queue of RabbitMQ
+3.10 crashes over an `x-death` of another form, and loses other messages too."""
 CORRELATION_HEADER: Final = "x-correlation-id"
 """A header that RabbitMQ 4 reads for MQTT subscribers, whose connections end over anything but a string. It is left out if it is not a
 string; applications use that name too."""
 BROKER_PREFIXES: Final = ("x-amqp-1.0-", "x-basic-", "x-mqtt-")
-"""Names under which streams keep properties and sections of AMQP 1.0, and MQTT its quality of service; left out too. An unexpected value
-closes the connection of the publisher, of every consumer of the stream, or of an MQTT subscriber (RabbitMQ 3.10.8)."""
+"""Prefixes of names. Under them streams keep properties and sections of AMQP 1.0, and MQTT keeps its quality of service; these headers
+are left out too. An unexpected value closes the connection of the publisher, of every consumer of the stream, or of an MQTT subscriber
+(RabbitMQ 3.10.8)."""
 
 
 class Plan(NamedTuple):
@@ -46,7 +47,7 @@ class Plan(NamedTuple):
     content_type: bytes | None
     content_encoding: bytes
     headers: bytes
-    """Entries of the headers table, including CC and BCC, without the relay's own."""
+    """Entries of the headers table, including CC and BCC, without the relay's own headers."""
     middle: bytes
     """`delivery_mode`, `priority`, `correlation_id`, `reply_to`, `expiration`."""
     message_id: bytes | None
@@ -158,7 +159,7 @@ def _count(headers: dict[str, Any]) -> None:
 
 
 def _select(headers: dict[str, Any], name: str, option: Any) -> None:
-    """Put the option CC or BCC where RabbitMQ reads it (sender-selected distribution): a header that is a list."""
+    """Put the option CC or BCC where RabbitMQ reads it (sender-selected distribution): in a header that is a list."""
     if name in headers:
         code = check_key_list(headers[name])
         if code:

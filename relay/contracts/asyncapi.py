@@ -12,7 +12,7 @@ from relay.contracts.patterns import Patterns, has_wildcards
 from relay.contracts.registry import Contract, in_force
 
 MOST_KEYS: Final = 500
-"""Routing keys without a contract that a document lists: keys that contain ids are without number."""
+"""Most routing keys without a contract that a document lists: there is no limit to keys that contain ids."""
 SCHEMA_FORMAT: Final = "application/schema+json;version=draft-2020-12"
 _BINDINGS: Final = "0.3.0"
 """Version of AsyncAPI's bindings for AMQP 0-9-1."""
@@ -42,13 +42,13 @@ class AsyncApiDocument(NamedTuple):
 
 
 def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, title: str, version: str) -> AsyncApiDocument:
-    """Describe the contracts in force, and the exchanges and routing keys that were used without one.
+    """Describe the contracts in force, and the exchanges and routing keys that were used without a contract.
 
     Args:
         contracts: all versions.
         keys: exchanges and routing keys of recent messages.
-        title: of the document.
-        version: of the document.
+        title: the document's title.
+        version: the document's version.
     """
     current = in_force(contracts)
     patterns = {(one.exchange, one.routing_key) for one in current}

@@ -1,4 +1,4 @@
-"""The child process that checks large contents: a check that takes too much ends with the process, and no other message waits.
+"""The child process that checks large contents: a check that takes too long or too much memory ends it, and no other message waits.
 
 A request is a line of JSON and a content. The response is a line of JSON for each schema: null, or the violation.
 """
@@ -25,7 +25,7 @@ NO_MEMORY: Final = 77
 _DIE_WITH_PARENT: Final = 1
 """PR_SET_PDEATHSIG of prctl(2)."""
 _compiled = lru_cache(maxsize=64)(compiled)
-"""The last schemas; if memory becomes short, a new process replaces this one."""
+"""Keeps the schemas used last; if memory becomes short, a new process replaces this one."""
 _NICENESS: Final = 10
 """The relay has priority on the processor."""
 

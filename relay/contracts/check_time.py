@@ -14,7 +14,7 @@ MAX_INLINE_BYTES: Final = 65_536
 _SIMPLE: Final = 33
 """Effort up to which a schema is simple: the worst content of 64 KiB takes 30 ms."""
 _EXPLAIN_DIVISOR: Final = 64
-"""An explanation checks a content once at each of at most 200 levels, so its limit in bytes is this much smaller."""
+"""An explanation checks a content once at each of at most 200 levels, so its limit in bytes is smaller by this factor."""
 _HOSTILE: Final = 1_100
 """Effort of a rule that a content can make slow. 64 KiB under one such rule take, on 2 cores: 0.8 s by `multipleOf`, 2.6 s by
 `uniqueItems`, 5.3 s by a pattern with look-around (docs/decisions/0049)."""
@@ -25,7 +25,7 @@ _LARGE: Final = 5
 _INTEGER: Final = 2
 """Effort of comparing with any other integer."""
 _TEXTS_PER_EFFORT: Final = 64
-"""Texts of a mixed `enum` for one effort; an `enum` with only texts is searched by hash."""
+"""How many texts of a mixed `enum` count as an effort of one; an `enum` with only texts is searched by hash."""
 _PATTERN: Final = 3
 """Effort of one regular expression that is matched against every name of an object."""
 _BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")

@@ -23,7 +23,7 @@ _SLICE: Final = 0.003
 _MAX_TURN: Final = 0.1
 """Seconds that a turn counts at most: an inline check takes longer only if the machine stalls."""
 _MAX_UNUSABLE: Final = 10
-"""Unreadable contracts in a heartbeat; the metric counts all."""
+"""Most unreadable contracts that a heartbeat names; the metric counts all."""
 
 
 class EnforcingEncoder:
@@ -45,15 +45,15 @@ class EnforcingEncoder:
         """Limits checks to half of the time, for any number of batches."""
 
     async def load(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Check against these contracts, the oldest first, once all are compiled; everything else has half of the time meanwhile.
+        """Compile these contracts, the oldest first, and then check against them. Everything else has half of the time meanwhile.
 
-        Unreadable ones are reported, and their messages stay unchecked.
+        Unreadable contracts are reported, and their messages stay unchecked.
         """
         for took in self.loading(rows):
             await asyncio.sleep(took)
 
     def loading(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[float]:
-        """`load` step by step: each compiles one contract, and yields its seconds."""
+        """`load` step by step: each step compiles one contract, and yields the seconds that this took."""
         kept, contracts = self._contracts.schemas(), Contracts()
         for contract in by_age(Contract(*row) for row in rows):
             began = self._clock()
@@ -71,7 +71,7 @@ class EnforcingEncoder:
         return [f"{contract.name}: {sentence}" for contract, sentence in self._contracts.unusable[:_MAX_UNUSABLE]]
 
     def concerned(self, batch: Batch) -> list[int]:
-        """Places of messages of exchanges with contracts, without truncated payloads; `check` compares the routing keys."""
+        """Places of messages whose exchange has contracts and whose payload is not truncated; `check` compares the routing keys."""
         exchanges = self._contracts.concerned(batch.exchanges)
         if not exchanges:
             return []
@@ -108,7 +108,7 @@ class EnforcingEncoder:
             hand_over([place], {place: result} if result else {})
 
     def _check_slice(self, batch: Batch, left: deque[int], slow: list[int]) -> tuple[list[int], dict[int, PublishResult]]:
-        """Check messages for one slice; return passed and refused ones. `left` keeps the rest, `slow` gets those with slow checks."""
+        """Check messages for one slice; return the checked ones, and results of refused ones. `left` keeps the rest, `slow` slow ones."""
         passed, refused = list[int](), dict[int, PublishResult]()
         until = self._clock() + _SLICE
         while left:

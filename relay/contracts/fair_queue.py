@@ -26,8 +26,8 @@ class _Share:
 class FairQueue:
     """Fair queueing by virtual time.
 
-    The next turn goes to the name whose turn would end first, if it took as long as its longest one before. A new name starts at the
-    virtual time of the last turn, and its first turn is expected to take no time. So it is next, without credit or debt.
+    The next turn goes to the name whose turn would end first, if it took as long as that name's longest turn before. A new name starts
+    at the virtual time of the last turn, and its first turn is expected to take no time. So a new name is next, without credit or debt.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class FairTurns:
         finally:
             took = min(self._clock() - began, self._max_seconds)
             self._shares.charge(name, took)
-            # Later, so that a name that returns at once can be chosen too.
+            # The next turn starts later, so that a name that returns at once can be chosen too.
             asyncio.get_running_loop().call_later(took * self._rest, self._start_next)
 
     async def _wait_for_turn(self, name: str) -> None:

@@ -22,7 +22,7 @@ from relay.contracts.violation import Violation
 from relay.memory import of_check
 
 _SECONDS: Final = 10
-"""Processor seconds that a check may take, plus one for each MiB of content: ten times the usual."""
+"""Processor seconds that a check may take, plus one for each MiB of content: ten times what checks usually take."""
 _WALL_CLOCK_FACTOR: Final = 20
 """The limit by the clock, as a multiple of processor seconds, for a busy machine."""
 _MAX_TURN: Final = 60.0
@@ -41,7 +41,7 @@ class CheckFailure(StrEnum):
     TIME = "its check takes too much time"
     MEMORY = "its check takes too much memory"
     LOST = "the process that checks it ended, or could not be started"
-    """The message may not be the cause."""
+    """The message is not necessarily the cause."""
 
 
 class CheckResult(NamedTuple):
@@ -68,7 +68,7 @@ class LargeChecks:
         self._closed = False
 
     async def judge(self, exchange: str, content: bytes, schemas: Sequence[str]) -> CheckResult:
-        """The violations of these schemas by a content; no content makes it raise."""
+        """The violations of these schemas by a content; no content makes this raise an error."""
         async with self._turns.turn(exchange):
             self._cancel_idle_timer()
             reused, found = self._is_running, list[Violation | None]()
@@ -82,7 +82,7 @@ class LargeChecks:
             except TimeoutError:
                 end = CheckFailure.LOST
             finally:
-                # After a cancellation the process was ended: its late response would be read as the response to the next request.
+                # After a cancellation the process has been ended: its late response would be taken for the response to the next request.
                 self._idle_timer = asyncio.get_running_loop().call_later(_IDLE, self._end) if self._process else None
             return CheckResult(found, end)
 
@@ -113,7 +113,7 @@ class LargeChecks:
 
     async def _ensure_process(self) -> asyncio.subprocess.Process:
         if not self._is_running and not self._closed:
-            # Its own session, so that Ctrl-C reaches only the relay; no secrets in its environment; its output is dropped.
+            # It gets its own session, so that Ctrl-C reaches only the relay, and no secrets in its environment. Its stderr is dropped.
             starting = asyncio.ensure_future(asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "relay.contracts.check_process", str(os.getpid()),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,

@@ -14,7 +14,7 @@ class Patterns:
     A key costs a few operations for each word while any pattern can still match, and one for each pattern that matches.
 
     Args:
-        patterns: in the order of `matching`.
+        patterns: the patterns; `matching` returns places in this sequence.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -23,7 +23,7 @@ class Patterns:
         # read so far lead to that place. A word moves bits on by one, so one shift serves all patterns.
         self._begin = self._stay = self._any = 0
         self._moves: dict[str, int] = defaultdict(int)
-        """Places from which a word leads on, by the word."""
+        """For each word, the places from which it leads on."""
         self._ends: dict[int, int] = {}
         """The pattern that ends at a place."""
         at = 0

@@ -14,9 +14,9 @@ from relay.contracts.violation import Violation
 
 MODES: Final = ("enforce", "warn")
 MAX_TOTAL: Final = 512 << 20
-"""Bytes that all contracts in force may take; those that were added last are left out."""
+"""Bytes that all contracts in force may take; contracts that were added later and exceed this are left out."""
 _MAX_EXPLAINED: Final = 256 << 10
-"""Size of a schema up to which a violation is explained inline: an explanation compiles it once more for each of its levels."""
+"""Size of a schema up to which a violation is explained inline: an explanation compiles the schema once more for each of its levels."""
 _FULL: Final = (
     f"The contracts that were added before it fill the {MAX_TOTAL >> 20} MiB that a relay has for all contracts: "
     "remove some, or shorten them."
@@ -34,7 +34,7 @@ class Contract(NamedTuple):
     """A pattern, as in a topic exchange."""
     version: int
     mode: str
-    """enforce: a message that breaks it is rejected; warn: it is sent, and logged."""
+    """enforce: a message that breaks the contract is rejected; warn: the message is sent, and the breach is logged."""
     schema: str
     """JSON text."""
 
@@ -72,7 +72,7 @@ class CompiledContract(NamedTuple):
 
 
 class Contracts:
-    """The contracts in force: for each exchange and pattern the newest enforced version, and a newer one with mode `warn`.
+    """The contracts in force: for each exchange and pattern the newest enforced version, and a newer version with mode `warn`.
 
     A message must satisfy every contract whose pattern matches its routing key.
 
@@ -121,7 +121,7 @@ class Contracts:
         return held
 
     def add(self, contract: Contract, compile_schema: Callable[[str], Schema]) -> None:
-        """Compile a contract in force; one that is unreadable or has no room is `unusable`."""
+        """Compile a contract in force; a contract that is unreadable or finds no room goes into `unusable`."""
         if contract.mode not in MODES:
             sentence = f"Its mode is {printable(contract.mode)}, which this relay does not know: install a newer outbox-relay."
             self.unusable.append(UnusableContract(contract, sentence))
@@ -134,7 +134,7 @@ class Contracts:
             self._exchanges[contract.exchange].append(held)
 
     def index(self) -> None:
-        """Have the contracts that were added found by routing keys."""
+        """Index the contracts that were added, so that `of` finds them by routing keys."""
         for exchange, several in self._exchanges.items():
             several.sort(key=lambda one: one.contract)
             self._patterns[exchange] = Patterns([one.contract.routing_key for one in several])
@@ -145,13 +145,13 @@ class Contracts:
             raise SchemaError(_FULL)
         schema = compile_schema(text)
         self._room -= schema.size
-        if self._room < 0:  # from here on nothing is compiled to be thrown away
+        if self._room < 0:  # the room stays below 0, so no further contract is compiled only to be thrown away
             raise SchemaError(_FULL)
         return schema
 
 
 def in_force(rows: Iterable[Contract]) -> list[Contract]:
-    """The versions in force, for each pattern the enforced one before the one on trial."""
+    """The versions in force. For each pattern, the enforced version comes before the version on trial."""
     newest: dict[tuple[str, str, bool], Contract] = {}
     for row in sorted(rows, key=lambda row: row.version):
         newest[row.exchange, row.routing_key, row.mode == "warn"] = row
@@ -163,7 +163,7 @@ def in_force(rows: Iterable[Contract]) -> list[Contract]:
 
 
 def by_age(rows: Iterable[Contract]) -> list[Contract]:
-    """The versions in force, in the order in which they come."""
+    """The versions in force, in the order of `rows`."""
     several = list(rows)
     held = set(in_force(several))
     return [row for row in several if row in held]

@@ -34,12 +34,12 @@ class Schema:
     """One compiled schema.
 
     Raises:
-        SchemaError: it is invalid, refers to something outside of it, or is too expensive.
+        SchemaError: the schema is invalid, refers to something outside of itself, or is too expensive.
     """
 
     def __init__(self, document: Any) -> None:
         self.size = _check(document)
-        """Bytes that it takes in memory, at the most."""
+        """Most bytes that the schema takes in memory."""
         try:
             self.valid = compile_schema(document).is_valid
         except jsonschema_rs.ValidationError as error:
@@ -58,7 +58,7 @@ class Schema:
         return self._explainer.explain(value)
 
     def judge(self, content: bytes | str) -> Violation | None:
-        """The violation of the schema by a content as JSON text; None if it is valid."""
+        """The violation of the schema by a content as JSON text; None if the content is valid."""
         value = parsed(content)
         if type(value) is Violation:
             return value
@@ -66,7 +66,7 @@ class Schema:
 
 
 def compiled(text: str) -> Schema:
-    """The schema of a JSON text; SchemaError as `Schema`."""
+    """The schema of a JSON text; raises SchemaError like `Schema`."""
     try:
         document = from_json(text)
     except ValueError:
@@ -89,7 +89,7 @@ def parsed(content: bytes | str) -> Any:
 
 
 def _check(document: Any) -> int:
-    """The size of a schema in memory; one that cannot be a contract is refused."""
+    """The size of a schema in memory; a schema that cannot be a contract is refused."""
     if not isinstance(document, dict | bool):
         raise SchemaError('A schema is an object, or true or false: {"type": "object"}.')
     if isinstance(document, dict) and (named := document.get("$schema", DIALECT)) not in (DIALECT, DIALECT + "#"):

@@ -8,7 +8,7 @@ from typing import Any, Final
 from relay.contracts.references import DEFINITIONS, SINGLE, References, below
 
 MAX_WEIGHT: Final = 1_000_000
-"""Subschemas, each counted once for each reference to it: some tens of milliseconds for one value."""
+"""Most subschemas, each counted once for each reference to it: to check one value takes some tens of milliseconds."""
 _NO_SCHEMAS: Final = frozenset({"enum", "const", "default", "examples"})
 """Keywords that hold values of any form."""
 
@@ -21,8 +21,8 @@ def weight(document: Any, cost: Callable[[Mapping[str, Any]], int] = lambda _: 0
         cost: what one object counts in addition to 1, without its subschemas.
 
     Raises:
-        RecursionError: it nests too deep, or refers to itself over too many steps.
-        UnclearReferenceError: a reference leads to no place or several places in it.
+        RecursionError: the schema nests too deep, or refers to itself over too many steps.
+        UnclearReferenceError: a reference leads to no place or several places in the schema.
     """
     return _Counter(document, cost).of(document)
 
@@ -50,7 +50,7 @@ class _Counter:
 
 
 def _count_names(schema: Mapping[str, Any]) -> int:
-    """The number of keywords with several values, and of the names in them."""
+    """The number of keywords with several values, plus the number of names in these values."""
     others = _NO_SCHEMAS | DEFINITIONS | SINGLE
     several = [value for name, value in schema.items() if name not in others and isinstance(value, list | Mapping)]
     return len(several) + sum(sum(1 for _ in _names(value)) for value in several)

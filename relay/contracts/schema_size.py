@@ -27,10 +27,10 @@ class WrongPatternError(Exception):
 
 
 def schema_size(text_bytes: int, patterns: Iterable[str]) -> int:
-    """Bytes that a schema with these regular expressions takes, at the most; counts only until they are more than `MAX_SIZE`.
+    """Most bytes that a schema with these regular expressions takes; above `MAX_SIZE` the counting stops.
 
     Raises:
-        WrongPatternError: one of them cannot be compiled.
+        WrongPatternError: a regular expression cannot be compiled.
     """
     size = _PER_BYTE * text_bytes
     for pattern in patterns:
@@ -48,7 +48,7 @@ def patterns_of(schema: Mapping[str, Any]) -> list[str]:
 
 @lru_cache(maxsize=_KNOWN)
 def _pattern_size(pattern: str) -> int:
-    # Look-around and the like cut an expression into pieces, and the library limits each by itself.
+    # Look-around and the like cut an expression into pieces, and the library limits each piece by itself.
     pieces = 1 + 2 * sum(map(pattern.count, "(\\+")) if backtracks(pattern) else 1
     for rung in _RUNGS:
         if _fits(pattern, rung):

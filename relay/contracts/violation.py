@@ -20,7 +20,7 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _BASE: Final = "https://contract.invalid/"
 """The address of a schema without `$id`; nothing is fetched."""
 _BACKTRACKS: Final = 10_000
-"""Backtracking steps of a regular expression in one text; an expression without look-around or back-references takes none."""
+"""Most backtracking steps of a regular expression in one text; an expression without look-around or back-references takes none."""
 _MAX_STEPS: Final = 500
 """Most steps down a schema and its references."""
 _MAX_POINTER: Final = 200
@@ -28,7 +28,7 @@ _PLAIN: Final = (
     *("type", "enum", "const", "required", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength"),
     *("maxLength", "pattern", "format", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "dependentRequired"),
 )
-"""Rules that are reported by themselves."""
+"""Rules that are checked one by one, and reported by name."""
 _COMBINED: Final = (
     *("contains", "propertyNames", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$ref", "if"),
     *("allOf", "items", "properties"),
@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
 
 def compile_schema(document: Any, registry: jsonschema_rs.Registry | None = None) -> jsonschema_rs.Validator:
-    """A validator that asserts formats, limits regular expressions and fetches nothing; errors are the library's."""
+    """A validator that asserts formats, limits regular expressions and fetches nothing; raises the library's errors."""
     return jsonschema_rs.Draft202012Validator(
         document,
         validate_formats=True,
@@ -168,7 +168,7 @@ class Explainer:
         return part.is_valid(step.value)
 
     def _rule(self, step: Step, rule: str) -> jsonschema_rs.Validator:
-        """A validator of one rule; cached by the rule's value, or by its path if that is long."""
+        """A validator of one rule; cached by the rule's value, or by the schema's path if the value is a list or an object."""
         rule_value = step.schema[rule]
         key = (rule, step.path if isinstance(rule_value, list | Mapping) else rule_value, type(rule_value))
         return self._validator(key, lambda: {rule: rule_value})

@@ -1,4 +1,4 @@
-"""Claims for the engine: retries after database failures, and can be cancelled."""
+"""Claims batches for the engine, retries after database failures, and can be cancelled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Claimer:
         """Whether the last claim failed: then the engine claims again without a rest."""
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
-        """The next batch; None when nothing is due, or after a pause when the database failed."""
+        """The next batch; None when nothing is due, or when the database failed (after a pause)."""
         began, self.failed = time.monotonic(), False
         self._claiming = asyncio.ensure_future(self._intake.claim(room, room_bytes))
         try:

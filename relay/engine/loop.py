@@ -26,7 +26,7 @@ class Engine:
         intake: claims batches.
         publisher: sends them.
         settler: writes their outcomes.
-        wakeup: has writers notify while the relay is idle.
+        wakeup: makes writers notify the relay while it is idle.
         window: limits the messages in flight.
         policy: how often and how long to retry.
         batch_size: messages of one claim at most.

@@ -57,7 +57,7 @@ class Controls(NamedTuple):
     relays: int
     """How many relays share the limits."""
     tick_in: float | None = None
-    """Seconds until the next schedule is due; None without one."""
+    """Seconds until the next schedule is due; None without a schedule."""
 
 
 def parse_unroutable(value: str) -> tuple[Unroutable, dict[str, Unroutable]]:

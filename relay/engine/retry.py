@@ -37,14 +37,14 @@ def backoff(attempt: int, policy: RetryPolicy, chance: float) -> float:
 
 
 def decide_all(portion: Portion, policy: RetryPolicy, *, chance: Callable[[], float], leaving: bool = False) -> Sequence[Outcome]:
-    """One outcome for each result of a portion, as `decide`; if all are confirmed, this is one pass in C."""
+    """The outcome that `decide` gives for each result of a portion; if all are confirmed, this is one pass in C."""
     if portion.results.count(CONFIRMED) == len(portion.results):
         return [SUCCESS] * len(portion.results)
     pairs = zip(portion.claims, portion.results, strict=True)
     return [decide(claim, result, policy, chance=chance(), leaving=leaving) for claim, result in pairs]
 
 
-def decide(  # noqa: PLR0911 - one for each verdict
+def decide(  # noqa: PLR0911 - one return for each verdict
     claim: Claim, result: PublishResult, policy: RetryPolicy, *, chance: float, leaving: bool = False
 ) -> Outcome:
     """One outcome for one result.

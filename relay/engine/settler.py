@@ -38,9 +38,9 @@ class SettlePass(NamedTuple):
 
     lost: list[str]
     refused: list[SettleRow]
-    """Rows that make the statement fail by themselves; only they wait."""
+    """Rows of which each alone makes the statement fail; they are tried again later."""
     busy: list[SettleRow]
-    """Rows that other sessions have locked; they wait too."""
+    """Rows that other sessions have locked; they too are tried again later."""
 
     def plus(self, other: SettlePass) -> SettlePass:
         """The sum of both."""
@@ -77,7 +77,7 @@ class RetryingSettler:
         self._leaving.set()
 
     async def _rest(self, seconds: float) -> None:
-        """Wait; at the start of a shutdown, retry at once."""
+        """Wait, but end the wait when a shutdown begins."""
         if self._leaving.is_set():
             await asyncio.sleep(seconds)
         else:
@@ -90,7 +90,7 @@ class RetryingSettler:
         return done.plus(await self._write(self._store.release, batch, released)) if released else done
 
     async def _write(self, write: Write, batch: Batch, rows: Sequence[SettleRow]) -> SettlePass:
-        """Retry until written. Halve refused rows until the refused row is alone."""
+        """Retry until the rows are written. If the database refuses them, halve them until the refused row is alone."""
         attempt = 0
         while True:
             try:

@@ -36,7 +36,7 @@ class Window:
         self.size += batch.size
 
     def remove(self, batch: Batch, claims: Sequence[Claim]) -> None:
-        """Remove claims that were settled, released or left to their lock."""
+        """Remove claims that were settled, released, or left until their locks expire."""
         if claims is batch.claims and self._batches[batch] is None:
             del self._batches[batch]
             self._subtract(batch.exchanges)

@@ -20,9 +20,9 @@ class NextFold(NamedTuple):
     """The result of a scan of waiting messages."""
 
     due_in: float | None
-    """Seconds until the next message is due; None without one."""
+    """Seconds until the next message is due; None if there is none."""
     since: float
-    """Seconds since 1970 before which no visible message is due."""
+    """A time in seconds since 1970; before it, no visible message is due."""
     took: float
     """Seconds that the scan took."""
 
@@ -35,7 +35,7 @@ class Folded(NamedTuple):
     superseded: int
     """How many of them were replaced."""
     bundled: int
-    """How many of them were sent within another."""
+    """How many of them were sent within another message."""
     due_in: float | None
     """As in `NextFold`."""
     since: float
@@ -59,7 +59,7 @@ class Folds:
     """Moves due messages with a key to the queue, and reports what happened to them.
 
     A fold begins where the last scan or fold saw the first message. A transaction that was open meanwhile may commit a message that is
-    due earlier. Only a full scan finds it. Every scan is a full scan, unless full scans take long.
+    due earlier. Only a full scan finds such a message. Every scan is a full scan, unless full scans take long.
 
     Args:
         store: scans and folds.
@@ -74,7 +74,7 @@ class Folds:
         self._rest_until = 0.0
 
     async def due_in(self) -> float | None:
-        """Find when the next message is due; return in how many seconds, None without one."""
+        """Find when the next message is due; return the seconds until then, or None if there is none."""
         before, everything = self._since, time.monotonic() >= self._rest_until
         found = await self._store.fold_in(-math.inf if everything else before)
         if everything:

@@ -32,7 +32,7 @@ class LockRenewer:
         store: renews locks.
         window: the messages in flight.
         lock_seconds: how long a lock lasts by the current policy.
-        silent: seconds without a confirm by exchange.
+        silent: seconds without a confirm, for each exchange.
         emit: takes failed renewals.
     """
 

@@ -21,14 +21,14 @@ from relay.ports import NOWHERE, Places
 HEARTBEAT_SECONDS = 2.0
 """Seconds between two heartbeats."""
 CONTRACT_SECONDS = 1.0
-"""Seconds between two checks whether the policy has other contracts."""
+"""Seconds between two checks whether the policy's contracts have changed."""
 LANE_SECONDS = 2.5
 """Seconds between two renewals of the lanes' leases; a lease lasts twice as long."""
 GAUGE_SECONDS = 15.0
 """Seconds between two reads of the queue for metrics: the usual interval of a scrape."""
 REST = 4.0
-"""Pause after a slow task, as a multiple of its duration. Folds, schedules and the scrub use the same connection: none of these tasks has
-it for more than a fifth of the time."""
+"""Pause after a slow task, as a multiple of its duration. Folds, schedules and the scrub use the same connection, which no slow task has
+for more than a fifth of the time."""
 MINUTE = 60.0
 HOUR = 3600.0
 
@@ -49,7 +49,7 @@ class MaintenanceStore(ForeignStore, FoldStore, Protocol):
         """Drop one day and delete some dead messages past their retention; return how many days and messages were removed."""
 
     async def renotify(self) -> None:
-        """In mode `always`, notify waiting messages again."""
+        """In mode `always`, notify again of waiting messages."""
 
     async def read_gauges(self) -> Mapping[str, float | None]:
         """The state of the queue, for metrics."""
@@ -62,7 +62,7 @@ class MaintenanceStore(ForeignStore, FoldStore, Protocol):
         """
 
     async def refresh_contracts(self) -> None:
-        """Load the message contracts if the policy that was read last has others."""
+        """Load the message contracts if the policy that was read last has new ones."""
 
     async def run_schedules(self) -> tuple[int, float | None]:
         """Insert the messages of due schedules; return how many, and the seconds until the next tick (None without one)."""
@@ -150,7 +150,7 @@ class Maintenance:
         )
 
     def _foreign_tasks(self) -> PeriodicTasks:
-        """One run renumbers everything, page by page. Other tasks use the same connection between pages and do not wait for its end."""
+        """One run renumbers everything, page by page. Other tasks use the same connection between pages, before the run has ended."""
         return PeriodicTasks(PeriodicTask(TASK, MINUTE, self._renumbering.run), emit=self._emit)
 
     async def _refresh_policy(self) -> None:
@@ -161,7 +161,7 @@ class Maintenance:
             self._wrong_direction()
             raise
         self._paused = controls.paused
-        # A relay that misses one heartbeat keeps its share of the limits. Otherwise the first one back after an outage would use them up.
+        # A relay that misses one heartbeat keeps its share of the limits. Otherwise the first relay back after an outage would use them up.
         relays, self._relays = max(self._relays, controls.relays), controls.relays
         self._intake.limit(controls.limits, relays)
         self._report_limits(controls.limits)

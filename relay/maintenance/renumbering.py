@@ -1,4 +1,4 @@
-"""Gives messages of another cluster (a restored dump) transaction ids of this one: all at start, new ones each minute."""
+"""Gives messages of another cluster (a restored dump) transaction ids of this cluster: all messages at start, new ones each minute."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Renumbering:
         self._rests_until = 0.0
 
     async def run(self) -> bool:
-        """Renumber everything, unless another relay is doing it; always False: no work is left."""
+        """Renumber everything, unless another relay is doing it; returns False, because no work is left."""
         clock = asyncio.get_running_loop().time
         began = clock()
         if began < self._rests_until:

@@ -10,11 +10,11 @@ _PARTS = re.compile(r"(?P<scheme>\w+://)(?P<netloc>[^/?#]*)(?P<rest>.*)", re.DOT
 def each_host(url: str) -> list[str]:
     """The URL of each host, in the order of connection attempts; a URL with one host, or an invalid one, is returned unchanged.
 
-    `amqp://user:password@mq1,mq2:5673/vhost` is `amqp://user:password@mq1/vhost` and `amqp://user:password@mq2:5673/vhost`.
+    `amqp://user:password@mq1,mq2:5673/vhost` becomes `amqp://user:password@mq1/vhost` and `amqp://user:password@mq2:5673/vhost`.
     """
     parts = _PARTS.fullmatch(url)
     if parts is None:
         return [url]
-    # The login ends at the last @; a comma in a password is a comma.
+    # The login ends at the last @, so a comma in a password does not separate hosts.
     login, at, hosts = parts["netloc"].rpartition("@")
     return [f"{parts['scheme']}{login}{at}{host.strip()}{parts['rest']}" for host in hosts.split(",")]

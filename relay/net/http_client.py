@@ -87,7 +87,7 @@ async def fetch(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
-    timeout: float = 10.0,  # noqa: ASYNC109 - of the whole, resolving included
+    timeout: float = 10.0,  # noqa: ASYNC109 - for the whole request, resolving included
     max_bytes: int = 1 << 20,
     allow_private: bool = False,
     resolve: Resolve | None = None,
@@ -99,11 +99,11 @@ async def fetch(
 
     Args:
         url: http or https, without a login.
-        method: such as POST.
+        method: the request's method, such as POST.
         headers: in addition to Host, Connection, Content-Length, Accept-Encoding and User-Agent; the last two may be replaced.
-        body: of the request.
+        body: the request's body.
         timeout: seconds for everything together.
-        max_bytes: of the response's body; the rest is cut off.
+        max_bytes: most bytes of the response's body; the rest is cut off.
         allow_private: also allow this machine and private networks; link-local, multicast and metadata addresses are always refused.
         resolve: resolves names; by default the system's resolver.
         tls: verifies servers; by default with the system's authorities.
@@ -165,7 +165,7 @@ async def check(url: str, *, allow_private: bool = False) -> RequestTarget:
 
 
 async def resolved(target: RequestTarget, *, allow_private: bool, resolve: Resolve | None = None) -> list[Address]:
-    """The addresses of a target's host, all of them allowed; errors as `fetch`."""
+    """The addresses of a target's host, all of them allowed; raises the errors of `fetch`."""
     try:
         found = [target.host] if _literal(target.host) else await (resolve or _resolve)(target.host, target.port)
         addresses = [ipaddress.ip_address(each) for each in dict.fromkeys(found)]

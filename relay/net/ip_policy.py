@@ -1,4 +1,4 @@
-"""The addresses allowed for outbound requests: public ones, private ones on request, some never. No I/O."""
+"""The addresses to which outbound requests may go: public ones, and private ones if that is allowed; others never. No I/O."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _METADATA = tuple(
     map(
         ipaddress.ip_network,
         (
-            "169.254.169.254",  # nearly all; the others have other link-local addresses, which are refused as such
+            "169.254.169.254",  # nearly all clouds; the rest, except those below, use other link-local addresses, which are always refused
             "168.63.129.16",  # Azure's WireServer, among public addresses
             "100.100.100.200",  # Alibaba
             "fd00:100::100:200",
             "192.0.0.192",  # Oracle
             "fd00:c1::a9fe:a9fe",
             "fd00:ec2::/32",  # Amazon: instances, pods of EKS, and services next to them
-            "fd20:ce::254",  # Google, whose customers have the networks around it
+            "fd20:ce::254",  # Google; the networks around this address belong to customers
             "fd00:42::42",  # Scaleway
             "fd00:a9fe:a9fe::1",  # Akamai
         ),

@@ -13,14 +13,14 @@ Secret = str | Callable[[], str]
 
 
 class DatabaseTarget(NamedTuple):
-    """A database to connect to, and a callback for insecure connections; it takes a sentence with advice."""
+    """A database to connect to, and a callback that gets a sentence with advice if a connection is insecure."""
 
     secret: Secret
     on_risk: Callable[[str], None]
 
 
 Conninfo = str | DatabaseTarget
-"""A database to connect to; for plain text, insecure connections are not reported."""
+"""A database to connect to; if it is plain text, insecure connections are not reported."""
 MAX_BYTES = 64 << 10
 """Bytes of a secret's file; no connection string is longer, and a wrong file name must not fill the memory."""
 
@@ -54,7 +54,7 @@ class SecretFile:
         value: the text at the start.
         check: raises SettingsError for an invalid text.
         changed: called when the text has changed.
-        kept: called with a sentence when the file becomes missing or invalid; once until it is valid again.
+        kept: called with a sentence when the file becomes missing or invalid; only once until it is valid again.
 
     """
 

@@ -16,7 +16,7 @@ AMQP_TLS_OPTIONS = ("cafile", "capath", "cadata", "certfile", "keyfile", "no_ver
 AMQP_OPTIONS = (*AMQP_TLS_OPTIONS, "auth", "heartbeat")
 """Options of an AMQP URL; all others are refused, because the library uses some of them and ignores the rest."""
 _HEARTBEATS = range(65_535)
-"""Allowed seconds; the library reads any other value as 0, which turns the heartbeat off."""
+"""Allowed seconds of a heartbeat; the library reads any other value as 0, which turns the heartbeat off."""
 _WEAK_VALUES: Mapping[str, frozenset[str]] = {
     "sslmode": frozenset({"disable", "allow"}),
     "channel_binding": frozenset({"disable"}),
@@ -46,7 +46,7 @@ def in_brackets(host: str | None) -> str:
 
 
 def weakens(url: str) -> str | None:
-    """The option of a valid AMQP URL or conninfo that weakens security; None without one."""
+    """The option of a valid AMQP URL or conninfo that weakens security; None if there is none."""
     return _weakens_amqp(url) if _is_amqp(url) else _weakens_postgres(url)
 
 
@@ -60,7 +60,7 @@ def _weakens_postgres(conninfo: str) -> str | None:
 
 
 def _hosts(parts: Mapping[str, str]) -> list[str]:
-    """Each host that libpq would connect to, as an address if given; empty for the default socket."""
+    """Each host that libpq would connect to, as an address if `hostaddr` gives one; empty for the default socket."""
     hosts, addresses = parts.get("host", "").split(","), parts.get("hostaddr", "").split(",")
     if len(hosts) != len(addresses):
         return addresses if addresses != [""] else hosts
@@ -76,7 +76,7 @@ def _defaults(service: str | None) -> Mapping[str, str]:
 
 @contextmanager
 def _service(name: str | None) -> Iterator[None]:
-    """Set `PGSERVICE`: the only way to ask libpq for a service."""
+    """Set `PGSERVICE`, which is the only way to ask libpq for a service's parameters."""
     before = os.environ.get("PGSERVICE")
     if name is not None:
         os.environ["PGSERVICE"] = name
@@ -90,7 +90,7 @@ def _service(name: str | None) -> Iterator[None]:
 
 
 def _weakens_amqp(url: str) -> str | None:
-    """The option as aiormq reads it."""
+    """The option that weakens an AMQP URL, as aiormq reads it; None if there is none."""
     given = _query(url).get("no_verify_ssl", "0")
     return f"no_verify_ssl={given}" if given != "0" else None
 

@@ -26,7 +26,7 @@ from relay.worker.handler import Handler, in_batches, one_by_one, package_of
 from relay.worker.transactions import SettledPositions, Transactions
 
 AHEAD = 2
-"""Claimed messages per running handler: the next one is here when a handler ends, and no message is locked for long before that."""
+"""Claimed messages per running handler: the next message is here when a handler ends, and has not been locked for long by then."""
 
 
 def run(settings: Settings, handler: Handler, *, transaction: bool = False) -> int:

@@ -50,7 +50,7 @@ class ByIdIntake(Intake):
 
     Args:
         store: claims and finds the messages.
-        ids: in canonical text.
+        ids: the messages' ids, in canonical text.
 
     """
 

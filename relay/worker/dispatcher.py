@@ -69,7 +69,7 @@ class Dispatcher:
     ready = True
 
     async def start(self) -> None:
-        """Nothing to connect to."""
+        """There is nothing to connect to."""
 
     async def aclose(self) -> None:
         """Cancel what still runs; may be called at any time, and repeatedly."""
@@ -101,7 +101,7 @@ class Dispatcher:
         self._cut.set()
 
     async def publish(self, batch: Batch) -> AsyncGenerator[Portion, None]:
-        """See `relay.ports.Publisher`; a portion has the results of `GATHER_SECONDS`."""
+        """See `relay.ports.Publisher`; a portion has the results that came within `GATHER_SECONDS`."""
         claims = batch.claims
         groups = [claims[at : at + self._group] for at in range(0, len(claims), self._group)]
         waiting = {asyncio.create_task(self._handle(batch, group)): group for group in groups}

@@ -20,12 +20,12 @@ from relay.worker.outcomes import TransientAttemptError
 from relay.worker.response import is_request
 
 Handler = Callable[..., Any]
-"""`async def handle(message)`; a plain function runs in a thread. In batches it takes a list of messages, in a transaction also the
-connection."""
+"""`async def handle(message)`; a plain function runs in a thread. With batches a handler takes a list of messages; with a transaction it
+also takes the connection."""
 
 
 _THREADS = ThreadPoolExecutor(max_workers=1000, thread_name_prefix="handler")
-"""The largest concurrency; threads are started as needed."""
+"""`max_workers` is the largest concurrency; threads are started as needed."""
 
 
 class RequestsApartError(TransientAttemptError):
@@ -91,14 +91,14 @@ def is_async(handler: Handler) -> bool:
 
 
 async def call(handler: Handler, *arguments: Any) -> object:
-    """Call a coroutine function on the loop, and a plain function in a thread, so that it delays neither lock renewal nor others."""
+    """Call a coroutine function on the loop, and a plain function in a thread, so that it delays no lock renewal and no other handler."""
     result = handler(*arguments) if is_async(handler) else await _run_in_thread(partial(handler, *arguments))
     # A plain function may return a coroutine, for example one made by a decorator.
     return await result if inspect.isawaitable(result) else result
 
 
 async def _run_in_thread(work: Callable[[], object]) -> object:
-    """Run it in a thread. A thread cannot be cancelled, so a cancelled caller still waits for its end."""
+    """Run the work in a thread. A thread cannot be cancelled, so a cancelled caller still waits for its end."""
     running = asyncio.get_running_loop().run_in_executor(_THREADS, work)
     cancelled = False
     while not running.done():

@@ -12,7 +12,7 @@ from relay.message import Claim
 from relay.worker.outcomes import Reject
 
 HEADER: Final = "x-relay-request"
-"""Header of a message made by a request's row; only the database knows which row."""
+"""Header of a message that a request's row has made; only the database knows which row."""
 _HEADER_JSON: Final = f'"{HEADER}"'.encode()
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 """Characters that PostgreSQL text cannot hold: NUL and lone surrogates."""
@@ -77,7 +77,7 @@ def _storable(value: Any) -> Any:
     if isinstance(value, str):
         return _UNSTORABLE.sub("\ufffd", value)
     if isinstance(value, float) and not math.isfinite(value):
-        # JSON has no such number; the type of the column reads its text.
+        # JSON has no such number; the column's type reads it from text.
         return str(value)
     if isinstance(value, Mapping):
         return {_storable(name): _storable(each) for name, each in value.items()}

@@ -18,7 +18,7 @@ class ResponseMemory:
     """Admits answers in turn while memory is free.
 
     Args:
-        max_bytes: limit for all answers together; the last one may exceed it, so that one always fits.
+        max_bytes: limit for all answers together; the last answer may exceed it, so that one answer always fits.
 
     """
 

@@ -32,7 +32,7 @@ NO_CONNECTION_PAUSE = 1.0
 LONGEST_PAUSE = 5.0
 """Seconds at most between two attempts to write an answer while the database is unavailable."""
 LARGE_ANSWER = 1 << 20
-"""Characters of an answer after which its connection is closed."""
+"""If an answer has more characters than this, its connection is closed afterwards."""
 BEYOND_A_LIMIT = "54"
 """SQLSTATE class of a value that PostgreSQL never accepts. psycopg counts it among the operational errors, most of which are temporary."""
 LOCK_LOST = "lock_lost"
@@ -63,7 +63,7 @@ class SettledPositions:
         self._positions.add(claim.position)
 
     def pop(self, claim: Claim) -> bool:
-        """Whether the message is settled; forgets it."""
+        """Return whether the message is settled, and forget it."""
         try:
             self._positions.remove(claim.position)
         except KeyError:
@@ -116,10 +116,10 @@ class Transactions:
     """Runs a handler in a transaction, passes it the connection, and settles its message in that transaction.
 
     Args:
-        conninfo: of the inbox's database, where the handler writes too.
-        schema: of the inbox.
-        name: this worker's, for the archive.
-        prepare: statements may be prepared.
+        conninfo: names the inbox's database, where the handler writes too.
+        schema: the inbox's schema.
+        name: this worker's name, for the archive.
+        prepare: whether statements may be prepared.
         max_bytes: limit of all answers together, as text.
         handler: takes the message and the connection.
         settled: collects the settled positions.
@@ -204,7 +204,7 @@ class Transactions:
         try:
             [(code, sentence)] = await (await connection.execute(self._statements["answer_request"], values)).fetchall()
         except psycopg.errors.LockNotAvailable as error:
-            # Another session may hold the row for hours: others need the slot, and the message is claimed again.
+            # Another session may hold the row for hours: other messages need the slot, and this one is claimed again.
             raise AnswerError("its answer was not written: another session holds the row of its request") from error
         except psycopg.OperationalError as error:
             if not (error.sqlstate or "").startswith(BEYOND_A_LIMIT):

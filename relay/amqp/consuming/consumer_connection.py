@@ -47,7 +47,7 @@ class ConsumerConnection:
     Args:
         urls: brokers; the first that answers is used.
         name: how the broker lists the connection.
-        queues: their names.
+        queues: names of the queues.
         prefetch: how many messages of one queue may be held unacknowledged.
         most_bytes: how many bytes of payloads and headers may be held unacknowledged, for all queues together.
         max_body_bytes: returns the current limit of a payload.
@@ -118,7 +118,7 @@ class ConsumerConnection:
         return handful
 
     def acknowledge(self, taken: Sequence[Taken]) -> None:
-        """Acknowledge these to the broker. If the acknowledgement is lost, the broker delivers them again, and they are recognised."""
+        """Acknowledge these deliveries. If the frame is lost, the broker delivers the messages again, and the inbox recognises them."""
         tags: dict[ConsumerChannel, list[int]] = {}
         for each in taken:
             tags.setdefault(each.channel, []).append(each.tag)
@@ -126,7 +126,7 @@ class ConsumerConnection:
             channel.consumer.acknowledge(channel.epoch, its)
 
     def is_lost(self, taken: Sequence[Taken]) -> bool:
-        """Whether all of these will be delivered again, because the channels on which they came are closed."""
+        """Whether all these messages will be delivered again, because the channels on which they came are closed."""
         return all(each.channel.is_lost for each in taken)
 
     def is_used_up(self, queue: str, unacknowledged: int) -> bool:

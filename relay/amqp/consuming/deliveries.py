@@ -40,7 +40,7 @@ class DeliveryHandler(ChannelHandler, Protocol):
     """A channel handler that takes deliveries."""
 
     def delivered(self, message: RawDelivery) -> None:
-        """`basic.deliver` with its content."""
+        """A `basic.deliver` has come, with its content."""
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ def _deliver(buffer: bytes, at: int) -> _Begun:
 
 
 def open_consumer(channel: int, queue: str, prefetch: int) -> bytes:
-    """Open a channel, limit its unacknowledged messages, and consume; the answers come in this order, or else `channel.close`."""
+    """Open a channel, limit its unacknowledged messages, and consume; the broker answers in this order, or with `channel.close`."""
     return method(channel, b"\x00\x14\x00\x0a\x00") + consume_next(channel, queue, prefetch)
 
 

@@ -1,6 +1,6 @@
 """The properties in a message's header, read without loss; no I/O.
 
-pamqp divides timestamps that look like milliseconds, and raises for later ones; a receiver keeps the number that was sent.
+pamqp divides timestamps that look like milliseconds, and raises for later timestamps; a receiver keeps the number that was sent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Reader:
 
     @property
     def is_through(self) -> bool:
-        """Nothing is left."""
+        """Whether nothing is left."""
         return self._at >= len(self._data)
 
     def octets(self, size: int) -> bytes:
@@ -97,7 +97,7 @@ def _text(octets: bytes) -> str | bytes:
 
 
 def _moment(reader: _Reader) -> datetime | int:
-    """Seconds since 1970 as a time; the number itself if it is after the year 9999, as a number of milliseconds is."""
+    """Seconds since 1970 as a datetime; the number itself if it means a time after the year 9999, as a number of milliseconds does."""
     seconds = reader.number(_TIME)
     return datetime.fromtimestamp(seconds, UTC) if seconds <= TIMESTAMP_LIMIT else int(seconds)
 
@@ -136,16 +136,16 @@ _PROPERTIES: Final[tuple[tuple[str, Callable[[_Reader], Any]], ...]] = (
 
 
 def properties(header: bytes) -> dict[str, Any]:
-    """The properties by their AMQP names with `_`, None for those that are not set.
+    """The properties by their AMQP names, with `_` for `-`; None for properties that are not set.
 
-    A time in a header becomes a datetime, or a number after the year 9999. A decimal becomes a `Decimal`; a string that is not
+    A time in a header becomes a datetime; after the year 9999, a number. A decimal becomes a `Decimal`; a string that is not
     UTF-8 becomes bytes. The property `timestamp` is the number that was sent.
 
     Args:
         header: payload of a content header frame.
 
     Raises:
-        Exception: they cannot be read; the broker passes on whatever a client sends.
+        Exception: the properties cannot be read; the broker passes on whatever a client sends.
     """
     reader = _Reader(header, _CONTENT)
     flags = reader.flags()

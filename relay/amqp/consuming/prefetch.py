@@ -41,7 +41,7 @@ class PrefetchWindow:
 
     @property
     def messages(self) -> int:
-        """How many are unacknowledged."""
+        """How many messages are unacknowledged."""
         return len(self._sizes)
 
     @property
@@ -50,10 +50,10 @@ class PrefetchWindow:
         return next(iter(self._sizes), None)
 
     def settle(self, tags: Iterable[int]) -> None:
-        """Note that these are acknowledged."""
+        """Note that these messages are acknowledged."""
         for tag in tags:
             self.bytes -= self._sizes.pop(tag)
-        # A consumer that follows another on its channel does not count the other's messages.
+        # No growth while messages are unacknowledged: the broker does not count them for a new consumer on the same channel.
         if not self._sizes and self._seen >= self.prefetch:
             if 2 * self.prefetch * self._largest <= self._most_bytes:
                 self.prefetch = min(self._most, 2 * self.prefetch)

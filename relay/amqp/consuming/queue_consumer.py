@@ -39,7 +39,7 @@ _SENTENCES: Final = {
 TURN: Final = 1.0
 """Seconds after which a queue leaves its channel to a waiting queue."""
 IDLE: Final = 0.1
-"""Seconds without a delivery after which it also leaves the channel."""
+"""Seconds without a delivery after which a queue also leaves its channel."""
 COUNTED: Final = 0.25
 """Seconds in which the broker may still count a channel that it closed."""
 _DELETED: Final = "was deleted, or its leader is gone; it is asked for again"
@@ -53,7 +53,7 @@ class _Turn:
     consuming: asyncio.Event = field(default_factory=asyncio.Event)
     """The broker has confirmed the consumer."""
     came: int = 0
-    """Deliveries."""
+    """How many deliveries have come."""
     leaving: bool = False
     """The turn ends once every delivery is acknowledged."""
     cancels: int = 0
@@ -64,9 +64,9 @@ class QueueConsumer:
     """Consumes one queue until it is cancelled; it is the handler of its channel.
 
     Args:
-        tap: the connection's.
-        channels: those from which it gets its channel.
-        queue: its name.
+        tap: the connection's frame router.
+        channels: the channels that the queues share.
+        queue: the queue's name.
         window: limits what may be unacknowledged.
         take: called with each delivery; returns the bytes that the delivery needs in memory.
         drop: called when unacknowledged messages return to the queue because they have too many bytes.
@@ -91,7 +91,7 @@ class QueueConsumer:
         self.queue = queue
         self._window = window
         self.prefetch = window.prefetch
-        """Messages that the broker sends unless some are acknowledged."""
+        """How many messages the broker sends before it waits for acknowledgements."""
         self._take = take
         self._drop = drop
         self._emit = emit
@@ -101,7 +101,7 @@ class QueueConsumer:
         self._closing = False
         """Whether the relay has asked the broker to close the channel."""
         self._why = _DELETED
-        """Why the relay closes it; empty if too much was unacknowledged."""
+        """Why the relay closes the channel; empty if too many bytes were unacknowledged."""
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Why the channel or its consumer has ended; done while there is no channel."""
         self._closed.set_result("has not been asked for yet")
@@ -139,7 +139,7 @@ class QueueConsumer:
         return sentence
 
     async def _leave_when_wanted(self) -> None:
-        """End the turn when another queue waits: at once if no delivery comes."""
+        """End the turn when another queue waits: after `TURN` seconds, or earlier if no delivery comes."""
         await self._turn.consuming.wait()
         now = asyncio.get_running_loop().time
         ends_at, came = now() + TURN, -1
@@ -151,7 +151,7 @@ class QueueConsumer:
         self._cancel()
 
     def acknowledge(self, epoch: int, tags: Sequence[int]) -> None:
-        """Acknowledge these to the broker, lowest tag first; if the acknowledgement is lost, the broker delivers them again."""
+        """Acknowledge these deliveries, lowest tag first; if a frame is lost, the broker delivers the messages again."""
         if epoch == self.epoch:
             self._window.settle(tags)
             # One frame acknowledges all messages up to a tag, as long as none of them is still to be written to the inbox.
@@ -187,7 +187,7 @@ class QueueConsumer:
     def delivered(self, message: deliveries.RawDelivery) -> None:
         """See `relay.amqp.consuming.deliveries.DeliveryHandler`.
 
-        Deliveries that still come on a closing channel come again on the next channel.
+        Deliveries that still come on a closing channel are ignored, because they come again on the next channel.
         """
         if not self._usable:
             return
@@ -264,12 +264,12 @@ class QueueConsumer:
         """Leave the channel open to the next queue, once no delivery can come on it and none is unacknowledged."""
         if self._turn.leaving and self._usable and not self._turn.cancels and not self._window.messages:
             self._leave()
-            # It is done if the connection was lost meanwhile.
+            # The future is done if the connection was lost meanwhile.
             if not self._closed.done():
                 self._closed.set_result("")
 
     def _give_back(self) -> None:
-        """Return the unacknowledged messages to the queue, because they have too many bytes; the queue then sends fewer at a time."""
+        """Return the unacknowledged messages to the queue, because they have too many bytes; the broker then sends fewer at a time."""
         self._emit(QueueNarrowed(self.queue, self._window.bytes, self._window.prefetch))
         self._close("")
         self._drop()

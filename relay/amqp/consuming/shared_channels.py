@@ -7,7 +7,7 @@ from collections import deque
 
 
 class SharedChannel:
-    """A channel number, and whether the channel is open between two consumers."""
+    """A channel number, and whether the channel is open; it may stay open between two consumers."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -19,7 +19,7 @@ class SharedChannels:
 
     Args:
         count: how many channels.
-        are_short: more consumers than channels share them.
+        are_short: whether there are more consumers than channels.
 
     """
 
@@ -40,7 +40,7 @@ class SharedChannels:
         return await turn
 
     def give(self, channel: SharedChannel) -> None:
-        """Let the next consumer have it."""
+        """Let the next consumer have the channel."""
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
@@ -53,7 +53,7 @@ class SharedChannels:
 
     @property
     def are_wanted(self) -> bool:
-        """A consumer waits for a channel."""
+        """Whether a consumer waits for a channel."""
         return self._wanted.is_set()
 
     async def wanted(self) -> None:

@@ -16,7 +16,7 @@ T = TypeVar("T")
 MARK_EVERY: Final = 16
 """Messages between two marks: they share the cost of a mark, and at most this many are suspected together."""
 MOST_UNSEEN: Final = 192
-"""Most written messages that the broker has not processed: whole runs between marks, and fewer than one grant of its credit."""
+"""Most written messages that the broker has not processed: a multiple of `MARK_EVERY`, and fewer than one grant of the broker's credit."""
 WORTH_A_WRITE: Final = MOST_UNSEEN // 2
 """Room for fewer messages counts as no room: otherwise a small write would follow each answer."""
 

@@ -13,10 +13,10 @@ class ChannelAllowance:
     most: int
     """How many may be open, 0 for any number."""
     idle: int
-    """Idle ones above this number are closed."""
+    """If so many are open, an idle channel is closed before another is opened."""
     wake: Callable[[float, Callable[[], None]], object]
     """Calls a function after so many seconds."""
     starved: Callable[[int], None] = lambda _: None
     """Called with the number of exchanges that share the channels, when one of these gets none."""
     later: Callable[[Callable[[], None]], object] | None = None
-    """Calls a function once the broker no longer counts a channel that was just closed; None: it stops counting it at once."""
+    """Calls a function once the broker no longer counts a channel that was just closed; None: the broker stops counting it at once."""

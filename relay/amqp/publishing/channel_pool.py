@@ -26,7 +26,7 @@ from relay.codec.encoder import Encoder
 
 
 class Transport(Protocol):
-    """The transport under a session."""
+    """The transport of a connection."""
 
     @property
     def handlers(self) -> dict[int, frames.ChannelHandler]:
@@ -34,7 +34,7 @@ class Transport(Protocol):
 
     @property
     def writable(self) -> bool:
-        """Whether it is open and has room in its buffer."""
+        """Whether the transport is open and has room in its buffer."""
 
     def write(self, data: bytes) -> None:
         """Hand bytes to the socket."""
@@ -47,7 +47,7 @@ class ChannelPool:
         pipe: the connection.
         user: who is logged in, None if that is not known.
         encoder: makes frames of messages.
-        channels: how many channels it may have.
+        channels: how many channels the connection may have.
         clock: monotonic seconds.
         emit: sink of events.
         blamed: ids of messages over which a connection may have ended.
@@ -81,7 +81,7 @@ class ChannelPool:
         self._probes = Probes(most=max_probes, clock=clock)
         self._memory = ExchangeMemory(clock)
         self._exchange_channels: dict[Route, ExchangeChannel] = {}
-        """Routes with a channel or a message."""
+        """The exchange channels of all routes that have a channel or a message."""
         self._resting: OrderedDict[ExchangeChannel, None] = OrderedDict()
         """Idle exchange channels that are open, the least recently used first."""
         self._ready: OrderedDict[ExchangeChannel, None] = OrderedDict()
@@ -93,7 +93,7 @@ class ChannelPool:
         self.blocked = False
 
     def submit(self, job: PublishBatch, places: Collection[int] | None = None) -> None:
-        """Take a batch, or these messages of it; as much as may be written in one turn is written before this returns."""
+        """Take a batch, or these messages of it; as much as one turn allows is written before this returns."""
         self._hand_over(job, places)
         self.pump()
 
@@ -138,7 +138,7 @@ class ChannelPool:
         return [slot for exchange_channel in self._exchange_channels.values() for slot in exchange_channel.suspects()]
 
     def silent(self) -> dict[str, float]:
-        """Seconds since the oldest write without a confirm, or since a message could not be written, by exchange."""
+        """By exchange: for how many seconds a written message has had no confirm, or a message could not be written."""
         now = self._clock()
         waits: dict[str, float] = {}
         written = [(exchange_channel, exchange_channel.unconfirmed_since) for exchange_channel in self._exchange_channels.values()]
@@ -170,7 +170,7 @@ class ChannelPool:
         return self._alone.active
 
     def open(self, handler: frames.ChannelHandler) -> int | None:
-        """Take a channel number for an exchange, after an idle exchange has released its channel if too many are open."""
+        """Take a channel number for an exchange; if too many channels are open, an idle exchange releases its channel first."""
         if len(self._pipe.handlers) >= self._cap and self._resting:
             self._let_go(self._resting.popitem(last=False)[0])
         if not self._has_number:
@@ -229,11 +229,11 @@ class ChannelPool:
         return len(self._pipe.handlers) < self._channel_max
 
     def _is_new(self, exchange_channel: ExchangeChannel) -> bool:
-        """Whether the broker has not been asked for its exchange, and has accepted nothing for the exchange on another route."""
+        """Whether the broker has neither been asked for the channel's exchange nor accepted a message for that exchange on any route."""
         return exchange_channel not in self._probes.unanswered and not self._memory.is_proven(exchange_channel.exchange)
 
     def _next(self) -> ExchangeChannel | None:
-        """The exchange channel whose turn it is: the first that waited and may write now, and last the one that must write alone."""
+        """The exchange channel whose turn it is: one that waited and may write now, or otherwise one that must write alone."""
         if not (self._alone.active and self._alone.hushes):
             if self._starved and self._has_number:
                 return self._starved.popitem(last=False)[0]

@@ -29,13 +29,13 @@ class ClosingChannel:
         self._channel = channel
 
     def acked(self, tag: int, *, multiple: bool) -> None:
-        """Nothing was open."""
+        """No message was in flight."""
 
     def nacked(self, tag: int, *, multiple: bool) -> None:
-        """Nothing was open."""
+        """No message was in flight."""
 
     def returned(self, relay_id: str, reason: ReturnReason) -> None:
-        """Nothing was open."""
+        """No message was in flight."""
 
     def replied(self, method: tuple[int, int]) -> None:
         """Free the number when the broker has closed the channel too."""

@@ -38,8 +38,8 @@ from relay.message import CONFIRMED
 CHUNK_BYTES: Final = 1 << 20
 """Bytes of one write: enough that the cost of a write does not matter, few enough that exchanges take turns."""
 BLAMED_ONCE: Final = 2
-"""Up to this number of claims, including the current one, a message most likely was only in flight next to the cause. Such messages go in
-small groups; messages with more claims go one by one."""
+"""A message with at most this many claims, including the current one, most likely was only in flight next to the cause. Such messages go
+in small groups; messages with more claims go one by one."""
 REMEMBER_REFUSAL: Final = 1.0
 """Seconds for which a missing exchange is not asked for again."""
 
@@ -106,7 +106,7 @@ class ExchangeChannel:
 
     @property
     def asking(self) -> bool:
-        """Whether the broker has yet to answer if it accepts messages for this exchange; slow queues do not delay this answer."""
+        """Whether the broker has yet to answer whether it accepts messages for this exchange; slow queues do not delay this answer."""
         return self._marks.open and not self.standing.proven
 
     @property
@@ -242,7 +242,7 @@ class ExchangeChannel:
         self._emit(broker.ExchangeProven(self.exchange))
 
     def _blame(self, slot: Slot, reason: ReturnReason) -> None:
-        """Refuse a message. If the exchange is the reason, refuse all its messages, but not those that the broker may have accepted."""
+        """Refuse a message. If the exchange is the reason, refuse all of its messages but those that the broker may have accepted."""
         refusal = refusal_of(reason)
         if self._encoder.learn(slot, reason):
             waiting, self._waiting = self._waiting, deque()

@@ -11,7 +11,7 @@ from relay.amqp.publishing.routes import Route, Way
 from relay.message import PublishResult
 
 MOST_REMEMBERED: Final = 10_000
-"""How many of the last used exchanges are remembered: half a kilobyte each, and the length of the name."""
+"""How many of the last used exchanges are remembered. Each takes half a kilobyte and the length of its name."""
 FORGET_AFTER: Final = 600.0
 """Seconds without a message after which an exchange is forgotten; by default no backoff is longer."""
 
@@ -21,11 +21,11 @@ class Standing:
     """What the broker has said about an exchange on one of its routes."""
 
     proven: bool = False
-    """Whether it accepts messages there."""
+    """Whether the broker accepts messages for the exchange on this route."""
     announced: bool = False
     """Whether the quarantine was reported: the broker closed a channel over the exchange and has accepted nothing since."""
     refusal: PublishResult | None = None
-    """Why it accepts nothing."""
+    """Why the broker accepts nothing."""
     refused_until: float = 0.0
     """When the broker is asked again: monotonic seconds."""
 

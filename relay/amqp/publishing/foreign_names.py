@@ -14,7 +14,7 @@ from relay.message import Claim, PublishResult, Verdict
 
 
 class ForeignNames:
-    """What one connection has learned about such messages.
+    """What one connection has learned about messages in the name of another user.
 
     Args:
         user: who is logged in, None if that is not known; then nothing is learned.
@@ -24,7 +24,7 @@ class ForeignNames:
     def __init__(self, user: str | None) -> None:
         self.user = user
         self.refusal: PublishResult | None = None
-        """The result of such messages, once the broker has refused one of them."""
+        """The result of all messages in the name of another user, once the broker has refused one of them."""
 
     def learn(self, claim: Claim, reason: ReturnReason) -> None:
         """The broker closed a channel over this message."""

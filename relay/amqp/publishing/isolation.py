@@ -55,7 +55,7 @@ class Isolation:
         self.active = self._current is not None or bool(self._waiting)
 
     def kept(self, ready: Iterable[ExchangeChannel]) -> Iterator[tuple[ExchangeChannel, float]]:
-        """Exchange channels that wait for their turn, and those of `ready` that may not write meanwhile, each with the time since when."""
+        """Exchange channels that wait for their turn, and those of `ready` that may not write now; each with the start of its wait."""
         yield from self._waiting.items()
         if self._since is not None:
             yield from ((exchange_channel, self._since) for exchange_channel in ready if exchange_channel.eager)

@@ -9,7 +9,7 @@ from relay.amqp.publishing.publish_batch import Slot, decide_all, relay_id
 from relay.message import PublishResult, Verdict
 
 MAX_IDS: Final = 10_000
-"""Ids that are remembered: more than the messages that one connection can have written and the broker has not processed."""
+"""Ids that are remembered: more than the messages that one connection can write before the broker has processed them."""
 
 
 class Offenders:
@@ -22,7 +22,7 @@ class Offenders:
         return id_ in self._ids
 
     def blame(self, slots: Sequence[Slot], sentence: str) -> None:
-        """Decide messages that the broker may have been processing when it closed the connection; a single one is the cause."""
+        """Decide messages that the broker may have been processing when it closed the connection; if there is only one, it is the cause."""
         result = PublishResult(Verdict.UNKNOWN, "connection_lost", sentence, blame=True, alone=len(slots) == 1)
         decide_all(slots, result)
         self._ids |= dict.fromkeys(map(relay_id, slots))

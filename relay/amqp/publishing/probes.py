@@ -9,8 +9,8 @@ from typing import Final
 from relay.amqp.publishing.exchange_channel import ExchangeChannel
 
 MAX_PROBES: Final = 50
-"""Exchanges whose existence is asked for at one time. Each costs the broker a channel, and the broker handles these channels in turn with
-those of other exchanges."""
+"""Most exchanges that the broker is asked for at one time. Each costs the broker a channel, and the broker handles these channels in turn
+with those of other exchanges."""
 ANSWERS_WITHIN: Final = 1.0
 """Seconds after which an exchange without an answer no longer keeps other exchanges from being asked for. RabbitMQ can need longer to match
 a topic's patterns than any message lives."""
@@ -31,7 +31,7 @@ class Probes:
         self.unanswered: set[ExchangeChannel] = set()
         """Exchange channels for which the broker's answer is outstanding."""
         self._recent: OrderedDict[ExchangeChannel, float] = OrderedDict()
-        """Those of them that are not overdue, and since when."""
+        """The exchange channels in `unanswered` that are not overdue, and since when the broker has been asked."""
         self.waiting: OrderedDict[ExchangeChannel, float] = OrderedDict()
         """Exchange channels that wait until fewer others are asked for, and since when."""
         self._newest = False
@@ -59,7 +59,7 @@ class Probes:
         self._recent.pop(exchange_channel, None)
 
     def wait(self, exchange_channel: ExchangeChannel) -> None:
-        """Let it wait until another exchange is answered or overdue."""
+        """Let an exchange channel wait until the answer for another exchange has come, or is overdue."""
         self.waiting.setdefault(exchange_channel, self._clock())
 
     def next(self) -> ExchangeChannel | None:
@@ -70,5 +70,5 @@ class Probes:
         return self.waiting.popitem(last=self._newest)[0]
 
     def forget(self, exchange_channel: ExchangeChannel) -> None:
-        """It no longer needs to be asked for."""
+        """The exchange channel no longer needs to be asked for."""
         self.waiting.pop(exchange_channel, None)

@@ -13,7 +13,7 @@ ABANDONED: Final = PublishResult(Verdict.UNKNOWN, "abandoned", "No caller waits 
 
 
 class PublishBatch:
-    """Results of a batch, each written once; a slot of a `ConfirmTracker` is a job and an index into it."""
+    """Results of a batch, each written once; a slot of a `ConfirmTracker` is such a job and the index of a message in it."""
 
     __slots__ = (
         *("_clock", "_done", "_reported", "_undecided"),
@@ -67,7 +67,7 @@ class PublishBatch:
                     self.decide(index, verdict)
 
     async def portions(self, patience: float) -> AsyncGenerator[Portion, None]:
-        """Yield all results at once, or every `patience` seconds the new ones; return when all are handed over."""
+        """Yield all results together, or every `patience` seconds the new ones; return when all are handed over."""
         try:
             while len(self._reported) < len(self.claims):
                 await self._wait(patience)
@@ -110,13 +110,13 @@ def relay_id(slot: Slot) -> str:
 
 
 def decide_all(slots: Iterable[Slot], result: PublishResult) -> None:
-    """Write the same result for all of them."""
+    """Write the same result for all these messages."""
     for job, index in slots:
         job.decide(index, result)
 
 
 def doubt(slots: Iterable[Slot]) -> None:
-    """Note that the broker may have accepted them."""
+    """Note that the broker may have accepted these messages."""
     for job, index in slots:
         job.doubted.add(index)
 

@@ -52,7 +52,7 @@ class RabbitPublisher:
     and the broker's answers write the results.
 
     Args:
-        urls: `amqp://` or `amqps://` URLs of brokers with the same vhost, or secrets that give one; tried in turn, each with all its hosts.
+        urls: `amqp://` or `amqps://` URLs of brokers with the same vhost, or secrets that hold one; tried in turn, each with all its hosts.
         name: the broker lists the connection as `outbox-relay/<name>`.
         encoder: makes the encoder for a negotiated frame size.
         checks: checks messages before they are written; None for no checks.
@@ -99,7 +99,7 @@ class RabbitPublisher:
 
     @property
     def ready(self) -> bool:
-        """Whether it is connected and not blocked."""
+        """Whether the publisher is connected and not blocked."""
         return self._ready.is_set()
 
     async def start(self) -> None:

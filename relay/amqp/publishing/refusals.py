@@ -26,7 +26,7 @@ _REFUSAL_CODES: Final = {frames.NOT_FOUND: "exchange_missing", frames.ACCESS_REF
 
 
 def refusal_of(reason: ReturnReason) -> PublishResult:
-    """The result of a message whose channel the broker closed over it.
+    """The result of a message over which the broker closed the channel.
 
     403 for a topic concerns one routing key; 403 for an exchange concerns all its messages, and so does 404.
     """

@@ -18,7 +18,7 @@ from relay.message import Claim, PublishResult, Verdict
 REMEMBERED: Final = 60.0
 """Seconds after which a refused key is tried again: it may have been permitted since."""
 MAX_KEYS: Final = 20_000
-"""How many refused keys, and how many accepted keys, are remembered, the latest ones: half a kilobyte for each of the longest."""
+"""How many refused keys, and how many accepted keys, are remembered: the latest ones. The longest keys take half a kilobyte each."""
 _Key = tuple[str, str]
 K = TypeVar("K")
 V = TypeVar("V")
@@ -41,7 +41,7 @@ class RefusedKeys:
         """Exchanges of which some keys are refused, and until when that counts."""
 
     def learn(self, claim: Claim, reason: ReturnReason) -> bool:
-        """The broker closed a channel over this message; return whether its exchange is guarded from now on."""
+        """The broker closed a channel over this message; return whether its key is the first refused key of its exchange lately."""
         found = said(reason)
         if found is None or found.about is not Subject.TOPIC_REFUSED:
             return False
@@ -52,7 +52,7 @@ class RefusedKeys:
         return not guarded
 
     def took(self, claims: Iterable[Claim]) -> None:
-        """The broker has accepted messages of a guarded exchange."""
+        """The broker has accepted messages of an exchange of which it refuses other keys."""
         for claim in claims:
             _note(self._taken, _key(claim), None)
 
@@ -69,7 +69,7 @@ class RefusedKeys:
         return PublishResult(Verdict.REFUSED, "access_refused", f"{words}: correct it, or permit it (rabbitmqctl set_topic_permissions).")
 
     def is_open(self, claim: Claim) -> bool:
-        """Whether its key must be tried first: the broker refuses some keys of this exchange, and this key is unknown."""
+        """Whether the message's key must be tried first: the broker refuses some keys of this exchange, and this key is unknown."""
         return self.guards([claim.exchange]) and _key(claim) not in self._taken and self.refusal(claim) is None
 
 

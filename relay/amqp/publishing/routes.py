@@ -56,14 +56,14 @@ def by_route(
         batch: the messages.
         user: who is logged in, None if that is not known.
         keys: routing keys that the broker does not accept.
-        places: which of them, None for all.
+        places: the places to look at, None for all.
         blamed: ids of messages over which a connection may have ended.
 
     """
     claims = batch.claims
     if places is not None:
         return _grouped((place, (claims[place].exchange, _way(claims[place], user, keys, blamed))) for place in places)
-    # Most batches have no such message; a few passes in C show that.
+    # Most batches have no message that goes apart; a few passes in C show that.
     large = max(map(len, map(_payload, claims)), default=0) > LARGE
     looks = large or any(map(_options, claims)) or max(map(_attempts, claims), default=0) > 1
     if looks or keys.guards(batch.exchanges):

@@ -31,7 +31,7 @@ class SlotEncoder:
     def encode(self, slot: Slot, now: float) -> Encoded | None:
         """Make the frames of a message, or decide its result and return None. `now` is monotonic seconds.
 
-        It is one function, because each message passes through it.
+        It is one function and calls few others, because each message passes through it.
         """
         job, index = slot
         if job.results[index] is not None:
@@ -58,12 +58,12 @@ class SlotEncoder:
         return result
 
     def learn(self, slot: Slot, reason: ReturnReason) -> bool:
-        """The broker closed a channel over this message; return whether others of its exchange have another route from now on."""
+        """The broker closed a channel over this message; return whether other messages of its exchange get another route now."""
         job, index = slot
         self._names.learn(job.claims[index], reason)
         return self.keys.learn(job.claims[index], reason)
 
     def took(self, exchange: str, slots: Sequence[Slot]) -> None:
-        """The broker has accepted them."""
+        """The broker has accepted these messages."""
         if self.keys.guards([exchange]):
             self.keys.took(job.claims[index] for job, index in slots)

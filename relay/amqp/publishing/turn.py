@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 TURN: Final = 0.05
-"""Seconds. A message with the most headers takes 16 ms to encode: 300 of them in one call stopped everything else for 5 s."""
+"""Seconds of one call. A message with the most headers takes 16 ms to encode: 300 of them in one call stopped everything else for 5 s."""
 LOOK_AGAIN: Final = 0.25
 """Seconds after which waiting messages are checked again, even if the broker has said nothing: a wait may be over."""
 
