@@ -7,9 +7,9 @@
             connection.execute("UPDATE account SET balance = balance + 1 WHERE id = 7")
     # And now acknowledge the delivery.
 
-The mark and the work commit in one transaction, together or not at all. Both the relay and RabbitMQ deliver at least once. Acknowledge
-after the commit: after a crash in between, the message is delivered again and changes nothing. The setting received_retention_days says
-how long marks are kept.
+`once` marks the message as handled. This mark and the work commit in one transaction, together or not at all. Both the relay and RabbitMQ
+deliver at least once. Acknowledge after the commit: after a crash in between, the message is delivered again and changes nothing. The
+setting received_retention_days says how long marks are kept.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def once(connection: Connection, message_id: str | UUID, *, consumer: str, schem
 
     Raises:
         ConsumerError: the mark would commit by itself, or a name is empty or too long; nothing was executed.
-        psycopg.Error: the database refused. In REPEATABLE READ and SERIALIZABLE the second of two that overlap fails with a
-            SerializationFailure, as any other write of one row.
+        psycopg.Error: the database refused. In REPEATABLE READ and SERIALIZABLE the second of two overlapping transactions that mark the
+            same message fails with a SerializationFailure, as for any row.
     """
     own = connection.connection if isinstance(connection, psycopg.Cursor) else connection
     mark = _mark(own, str(message_id), consumer)
@@ -72,7 +72,7 @@ def relay_id(headers: Mapping[str, Any] | None, message_id: str | bytes | None =
 
     Args:
         headers: the delivery's headers, from any AMQP client; a value may be bytes.
-        message_id: the delivery's property message_id, for messages without a relay; may be bytes too.
+        message_id: the delivery's property message_id, for messages that no relay sent; may be bytes too.
 
     Raises:
         ConsumerError: both are missing, so a redelivery could not be recognized.

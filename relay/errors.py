@@ -46,7 +46,7 @@ class StoreError(RelayError):
         self.no_partition = no_partition
         """The archive has no partition for this day; once the partition exists, the same statement passes."""
         self.unanswered = unanswered
-        """The answer did not come completely in time: a smaller one may."""
+        """The answer did not come completely in time; a smaller answer may come in time."""
 
 
 class NewConnectionError(StoreError):
@@ -94,7 +94,7 @@ class StoppedError(PipelineError):
 
     @classmethod
     def behind(cls, error: BaseException | None) -> StoppedError | None:
-        """The signal that caused an error, None if none did: the signal may also kill Spark's JVM, which hides it behind other errors."""
+        """The signal that caused an error, None without a signal. A signal may also kill Spark's JVM; then other errors hide it."""
         while error is not None and not isinstance(error, KeyboardInterrupt):
             error = error.__cause__ or error.__context__
         return None if error is None else cls(error.args[0] if error.args else signal.SIGINT)
@@ -105,4 +105,4 @@ class LakeError(PipelineError):
 
 
 class DamagedError(LakeError):
-    """A file of the lake is missing, or its bytes cannot be decoded; one that cannot be reached is a plain LakeError."""
+    """A file of the lake is missing, or its bytes cannot be decoded; a file that cannot be reached is a plain LakeError."""

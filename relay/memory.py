@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, TypeVar
 
 KEPT: Final = 1024
-"""Bytes that a message takes without its payload and texts: numbers, its id, its places in lists and its result. Measured: 810 by 60,000
-messages that wait for their settle (Python 3.11.7, PostgreSQL 15.18); a reason why one failed, or a lock of its own, comes on top."""
+"""Bytes that a message takes without its payload and texts: numbers, its id, its places in lists and its result. Measured with 60,000
+messages that wait for their settle: 810 (Python 3.11.7, PostgreSQL 15.18); the reason of a failure, or a lock of its own, comes on top."""
 WIDEST: Final = 4
 """Most bytes of a character in a text that is not ASCII (PEP 393)."""
 ENTRY: Final = 640

@@ -12,7 +12,7 @@ from relay.memory import KEPT, of_text
 LONGEST_JOB = 255
 """Most bytes of the name of a replay's job, by the ledger's limit."""
 SHOWN = 20
-"""Most refused messages of a replay that are named; all are counted."""
+"""At most so many refused messages of a replay are named; all are counted."""
 
 
 class Position(NamedTuple):
@@ -23,7 +23,7 @@ class Position(NamedTuple):
 
 
 START = Position(0, 0)
-"""Before every message."""
+"""The position before every message."""
 
 
 class Range(NamedTuple):
@@ -104,7 +104,7 @@ class Batch:
     deadline: float
     """Monotonic time after which nothing of this batch may be written to the broker; moved by a renewed lock. See `behind`."""
     source: str = ""
-    """Which kind of claim found it."""
+    """The kind of claim that found the messages."""
     exchanges: dict[str, Amount] = field(init=False)
     """Messages and bytes by exchange."""
     size: int = field(init=False)
@@ -124,9 +124,9 @@ class Batch:
         """Note new deadlines.
 
         Args:
-            positions: whose renewal was requested: all messages in flight, or only those that were behind.
-            deadline: of those whose lock was renewed.
-            left: the others.
+            positions: the messages whose renewal was requested: all in flight, or only those that were behind.
+            deadline: the new deadline of the messages whose locks were renewed.
+            left: the messages whose locks were not renewed.
 
         """
         caught_up = self.behind.keys() >= set(positions)
@@ -152,7 +152,7 @@ class Verdict(Enum):
     REFUSED = "refused"
     """Nacked, or the broker refused it alone: exchange missing, no permission."""
     UNKNOWN = "unknown"
-    """Written, and the connection went before its confirm."""
+    """Written, but the connection was lost before the confirm."""
     OVERDUE = "overdue"
     """A worker's handler did not end in its time; the message stays with its lock, which is renewed no more."""
     UNWRITTEN = "unwritten"
@@ -171,7 +171,7 @@ class PublishResult:
     alone: bool = False
     """For UNKNOWN with `blame`: the broker had looked at everything else, so this message caused the error."""
     of_exchange: bool = False
-    """For REFUSED: over its exchange, so whatever goes there is refused."""
+    """For REFUSED: because of its exchange, so every message to that exchange is refused."""
 
 
 CONFIRMED = PublishResult(Verdict.CONFIRMED)
@@ -187,7 +187,7 @@ class Portion(NamedTuple):
 
 
 class Result(StrEnum):
-    """The archive's word."""
+    """The result of a message, in the archive's words."""
 
     SUCCESS = "success"
     REJECTED = "rejected"

@@ -31,7 +31,7 @@ class At:
     source: str
     """`waiting`, `suspect` or `ordered`."""
     lanes: Mapping[int, int] = field(default_factory=dict)
-    """Lanes of those with an ordering key, with the epochs in which this relay owns these lanes."""
+    """The lanes of the messages with an ordering key, each with the epoch in which this relay owns it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ById:
 Wanted = Fresh | At | ById
 """What a claim looks at."""
 SUSPECT = "suspect"
-"""The source of claims of messages whose lock has expired before."""
+"""The `source` of claims of messages whose locks have expired before."""
 
 
 class SettleRow(NamedTuple):
@@ -85,7 +85,7 @@ class Claimed(NamedTuple):
     last: Position | None = None
     """The highest position claimed or refused."""
     bounds: Sequence[Position | None] = ()
-    """For a claim of fresh messages: the first position of each range that was not walked, None if the claim reached the end."""
+    """For a claim of fresh messages: in each range the first position that was not walked, None if the claim reached the range's end."""
     refused: Sequence[Position] = ()
     """Due messages whose UPDATE an application's trigger refuses: the scrub finds them again, which is soon enough."""
 
@@ -105,7 +105,7 @@ class ScanFinding(NamedTuple):
 
     kind: str
     """`waiting`: its wait is over; `stranded`: fresh, its stream has passed it; `suspect`: its lock has expired before; `key`: the lowest
-    of its ordering key in this page, or its head; `blocked`: a head that is locked, waits or is held; `expired`: its lock is over."""
+    message of its key in this page, or the key's head; `blocked`: a head that is locked, waits or is held; `expired`: its lock is over."""
     position: Position
     exchange: str
     key: str | None
@@ -136,7 +136,7 @@ class Page(NamedTuple):
     time: str
     """The time after which a scan of waits continues."""
     seconds: float = 0.0
-    """Seconds that the database took, without earlier statements."""
+    """Seconds that this page took, without the wait for earlier statements."""
 
 
 class Places(NamedTuple):
@@ -167,7 +167,7 @@ class ClaimStore(Protocol):
     async def claim(self, wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
         """Lock up to `limit` messages and about `limit_bytes` stored bytes (at least one message).
 
-        If payloads turn out to be longer than stored and do not fit, their messages are released again.
+        If payloads turn out to be longer than their stored form and do not fit, their messages are released again.
 
         Raises:
             StoreError: nothing may be assumed; messages that were claimed after all become free when their locks expire.
@@ -185,7 +185,7 @@ class Publisher(Protocol):
         """Publish a batch; yield portions until every claim has had exactly one result.
 
         Never raises for a message. A portion is yielded when everything is decided. After a short
-        patience it holds the results so far, so that a silent queue delays no other.
+        patience it holds the results so far, so that a silent queue delays no other queue.
         """
 
     async def wait_ready(self) -> None:
@@ -222,7 +222,7 @@ class Settler(Protocol):
         """
 
     def leave(self) -> None:
-        """Try rows that the archive refuses once more, then leave them locked; everything else is still written."""
+        """Try once more the rows that the archive refuses, then leave them locked; everything else is still written."""
 
 
 class Intake(Protocol):

@@ -1,4 +1,4 @@
-"""Takes a table through its phases, each step one transaction: mirror, switched, finished, and back."""
+"""Takes a table through its phases (mirror, switched, finished, and back); each step is one transaction."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def begin(console: OperatorSession, name: str, layout: str, options: Mapping[str
     """The steps for a table that is not adopted yet; runs nothing.
 
     Args:
-        console: the connection, of the owner of both sides.
+        console: the connection of a login that owns both the table and the queue.
         name: the table as SQL writes it.
         layout: the name of the layout of its rows.
         options: templates and options of the layout.
-        by: trigger or view; None for the layout's default.
+        by: how new rows are diverted: trigger or view; None for the layout's default.
 
     Raises:
         AdoptError: the table does not match the layout, or an option is wrong.
@@ -69,7 +69,7 @@ class Adoption:
     """One table of another outbox whose new rows are watched or diverted.
 
     Args:
-        console: the connection, of the owner of both sides.
+        console: the connection of a login that owns both the table and the queue.
         row: the database's record of the adoption.
     """
 
@@ -109,7 +109,7 @@ class Adoption:
         """Return the SQL that records that the old relay has nothing left.
 
         Raises:
-            AdoptError: it has rows left, or a replication slot is missing or behind.
+            AdoptError: the old relay has rows left, or a replication slot is missing or behind.
         """
         self._must_be("switched", "finish")
         counts = self.count()
@@ -135,11 +135,14 @@ class Adoption:
             return {row["state"]: row["rows"] for row in connection.execute(self.script.count().encode())}
 
     def seen(self) -> list[DictRow]:
-        """Rows that a mirror has seen, counted by the address of their message, and by the reason if there can be none."""
+        """Rows that a mirror has seen, counted by the address of their message, and by the reason if a row cannot be a message."""
         return self._console.rows("list_adoption_seen", source=self.row["source"])
 
     def slots(self, name: str | None = None) -> list[DictRow]:
-        """Logical slots, and whether each has confirmed everything written before the switch; none if rows wait in the table."""
+        """Logical slots, and whether each has confirmed everything written before the switch.
+
+        The list is empty before the switch, and if the layout's old relay polls the table and does not read the WAL.
+        """
         if self.layout.waits != "wal" or self.row["switched_at"] is None:
             return []
         return self._console.rows("list_slots", name=name, place=self.row["switched_at"])
@@ -163,8 +166,8 @@ def find_adoption(console: OperatorSession, name: str) -> Adoption:
     """The adoption of a table by the name that applications write, with or without its schema.
 
     Raises:
-        MissingError: there is none.
-        AdoptError: there is more than one, or the table is gone.
+        MissingError: no adopted table has that name.
+        AdoptError: more than one adopted table has that name, or the table is gone.
     """
     found = find_any(console, name)
     if isinstance(found, MissingTable):

@@ -37,7 +37,7 @@ class Chosen(NamedTuple):
 class Script:
     """Steps for one table.
 
-    Each raises AdoptError if a name or a template contains the mark that ends a function's body.
+    Each step raises AdoptError if a name or a template contains the mark that ends a function's body.
 
     Args:
         schema: where the queue is.
@@ -86,7 +86,7 @@ class Script:
         return self._filled(_text("count"))
 
     def judge(self) -> str:
-        """Watch rows that are there, as a mirror would."""
+        """Judge existing rows, as a mirror judges new ones."""
         return self._filled(_text("judge"))
 
     def _step(self, *names: str, phase: str = "", states: Sequence[str] = ()) -> str:

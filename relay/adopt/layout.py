@@ -1,4 +1,4 @@
-"""Layouts: the messages that another outbox's rows become. One SQL file each in `relay/adopt/layouts`, with facts for programs. No I/O."""
+"""Layouts: the messages that another outbox's rows become. Each is a SQL file in `relay/adopt/layouts`, with facts for programs. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS: Mapping[str, frozenset[str]] = {
     "integer": frozenset({"int2", "int4", "int8"}),
     "time": frozenset({"timestamptz", "timestamp"}),
 }
-"""Types of PostgreSQL that a word of a layout allows; `any` allows every one."""
+"""Types of PostgreSQL that a word of a layout allows; the word `any` allows every type."""
 TEMPLATES = ("exchange", "routing_key", "ordering_key")
 """The fields that a template of columns may set, in place of the layout's own rule."""
 
@@ -41,11 +41,11 @@ class Layout(NamedTuple):
     mapping: str
     """A SELECT over the row `given`."""
     columns: Mapping[str, str]
-    """What the table must have, and the kind of each."""
+    """The columns that the table must have, and the kind of each."""
     by: str
     """How new rows are diverted by default: trigger or view."""
     order: str
-    """The order of waiting rows, over `given`."""
+    """The order of waiting rows, as expressions over the row `given`."""
     needs: str | None
     """A template without which a message has no address."""
     waits: str
@@ -66,7 +66,7 @@ def read(name: str) -> Layout:
     """The layout of that name.
 
     Raises:
-        AdoptError: there is none.
+        AdoptError: there is no such layout.
     """
     if name not in names():
         raise AdoptError(f"There is no layout {name!r}; there are {', '.join(names())}.")

@@ -14,7 +14,7 @@ from relay.postgres.operator_session import OWNER, OperatorSession
 
 
 def is_missing(console: OperatorSession, row: Mapping[str, Any]) -> bool:
-    """Whether the adopted table no longer has its recorded name, even if another table has it now."""
+    """Whether the adopted table no longer has its recorded name, even if another table has that name now."""
     found = _named(console, row)
     return found is None or not found["here"]
 
@@ -30,7 +30,7 @@ class MissingTable:
     """What is left of an adopted table that is gone.
 
     Args:
-        console: the connection, of the owner of both sides.
+        console: the connection of a login that owns both the table and the queue.
         row: the database's record of the adoption.
     """
 

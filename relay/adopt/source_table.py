@@ -40,7 +40,7 @@ _MOST_PARTS = 3
 
 
 def ask(console: OperatorSession, statement: str, **values: object) -> list[DictRow]:
-    """The rows of `relay/queries/<statement>.sql`; to be called within a transaction of the console, with its errors."""
+    """The rows of `relay/queries/<statement>.sql`; to be called within a transaction of the console, which translates errors."""
     return console.connection.execute(Statements(console.schema)[statement], values).fetchall()
 
 
@@ -48,7 +48,7 @@ def find(console: OperatorSession, name: str) -> SourceTable:
     """The table of that name, which this login must own; to be called within a transaction of the console.
 
     Raises:
-        MissingError: it is not there.
+        MissingError: the table is not there.
         AdoptError: it is no table, has no primary key, or belongs to another role.
     """
     ask(console, "restore_path")
@@ -124,7 +124,7 @@ def same_row(table: SourceTable, other: str) -> str:
 
 
 def view_defaults(table: SourceTable, view: str) -> str:
-    """Defaults of the table for a view in its place."""
+    """The SQL that gives the table's defaults to a view in its place."""
     alter = f"ALTER VIEW {view} ALTER COLUMN"
     return "\n".join(
         f"{alter} {sql.Identifier(column).as_string(None)} SET DEFAULT {expression};" for column, expression in table.defaults.items()
@@ -132,7 +132,7 @@ def view_defaults(table: SourceTable, view: str) -> str:
 
 
 def view_checks(table: SourceTable) -> str:
-    """What the table did with a new row before it stored it: fill identity columns, and refuse nulls in NOT NULL columns."""
+    """What the table did before it stored a new row, for a view: fill identity columns, and refuse nulls in NOT NULL columns."""
     numbers = [
         f"    NEW.{column} := coalesce(NEW.{column}, nextval({sql.Literal(sequence).as_string(None)}));"
         for column, sequence in ((sql.Identifier(name).as_string(None), found) for name, found in table.identities.items())
@@ -146,7 +146,7 @@ def view_checks(table: SourceTable) -> str:
 
 
 def own_rows(table: SourceTable, column: str, schema: str) -> str:
-    """How a view shows a transaction its own new messages: only that column, for applications that delete by it."""
+    """The part of a view that shows a transaction its own new messages: only `column` has a value, for applications that delete by it."""
     values = ", ".join("message.id" if name == column else "NULL" for name in table.in_order)
     queue = sql.Identifier(schema, "queue_message").as_string(None)
     return f"\nUNION ALL\nSELECT {values} FROM {queue} AS message WHERE message.xid = pg_current_xact_id_if_assigned()"

@@ -54,7 +54,7 @@ class CurrentPolicy:
 
 
 class RelayBase:
-    """These parts, in the order of their dependencies.
+    """The common parts, in the order of their dependencies.
 
     Args:
         settings: of the process.
@@ -85,7 +85,7 @@ class RelayBase:
         self.nudged = asyncio.Event()
         """Set when something has changed, so that the engine does not sleep any longer."""
         self.put_back = asyncio.Event()
-        """Set when messages were returned to the queue that are due at once."""
+        """Set when messages that are due at once were returned to the queue."""
         self.policy = CurrentPolicy(settings, self.emit, adopted)
         self._risky = events.warn_once(self.emit)
         self.database = self.target("database_url")

@@ -41,7 +41,7 @@ class Relay:
     companions: Sequence[Companion]
     """Run concurrently with the engine, until the engine ends."""
     before_leaving: Callable[[], Coroutine[Any, Any, None]] | None
-    """Ask the database a last time."""
+    """Called before the relay leaves, while the database can still be asked."""
 
     @property
     def kept(self) -> int:
@@ -90,7 +90,7 @@ class Relay:
                 task.cancel()
 
     async def _leave(self) -> None:
-        """Free the lanes and the row; if the database does not answer, the missing heartbeat shows that the relay has gone."""
+        """Free the lanes and the relay's own row; if the database does not answer, the missing heartbeat shows that the relay has gone."""
         if self.before_leaving:
             await self.before_leaving()
         kept, store = self.kept, self.base.store

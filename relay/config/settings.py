@@ -116,7 +116,7 @@ class Settings(Fields):
         return self.model_copy(update={name: getattr(policy, name) for name in values})
 
     def overruled(self, database: Mapping[str, str]) -> list[tuple[str, str, str]]:
-        """Name, value here and value in the database of each policy that was set explicitly and differs in the database."""
+        """Name, value here and value in the database of each policy setting that was set explicitly and differs in the database."""
         policy = self.under(database)
         return [
             (name, text, as_text(getattr(policy, name)))
@@ -129,7 +129,7 @@ def load(environ: Mapping[str, str], env_file: Path | None = Path(".env")) -> Se
     """Read and check every setting; `env_file` has the settings that `environ` lacks, None for no file.
 
     Raises:
-        SettingsError: one sentence for each mistake, one a line.
+        SettingsError: one sentence for each mistake, each on a line of its own.
     """
     fields = {_variable(name): name for name in Settings.model_fields}
     secrets = [variable for variable, name in fields.items() if _is_secret(name)]
@@ -180,7 +180,7 @@ def _validate(values: Mapping[str, Any]) -> tuple[Settings, set[str]]:
 
 
 def _contradictions(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
-    """Names of settings that contradict each other, and the sentence."""
+    """Names of settings that contradict each other, and the sentence about it."""
     longest = LOCK_SHARE * settings.lock_seconds
     found = []
     if settings.backoff_base > settings.backoff_max:

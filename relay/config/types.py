@@ -24,7 +24,7 @@ would be taken as a host, a port or a database, and errors would show it."""
 _NO_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 """A percent sign that is not encoded; the AMQP library accepts it unchanged, and libpq refuses it."""
 _ROLE_PREFIX = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,53}")
-"""With _ and the longest role it makes a name of 63 bytes, PostgreSQL's limit."""
+"""The longest prefix makes, with _ and the longest name of a role, a name of 63 bytes, PostgreSQL's limit."""
 _UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "(.*)"')
 
 

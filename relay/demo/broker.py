@@ -64,7 +64,7 @@ class Consumer:
         await self._queue.cancel(self._tag)
 
     async def _take(self, message: AbstractIncomingMessage) -> None:
-        """Note a delivery; each is a task of its own, so the tags restore the order in which they came."""
+        """Note a delivery; each delivery is a task of its own, so the tags restore the order in which the deliveries came."""
         self._held_back[message.delivery_tag or 0] = message, self._clock()
         while self._next in self._held_back:
             self._note(*self._held_back.pop(self._next))

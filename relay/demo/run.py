@@ -50,7 +50,7 @@ def check(folder: Path) -> int:
     """Check the ledger that an earlier demo has kept, and print its summary; return 0 if everything adds up, else 1.
 
     Raises:
-        LedgerError: it is missing or damaged.
+        LedgerError: the ledger is missing or damaged.
     """
     return _summarise(Screen(), folder)
 

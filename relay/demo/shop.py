@@ -77,7 +77,7 @@ class Shop:
         return self
 
     async def sell(self, seller: int, messages: int) -> None:
-        """Place orders of one to five messages; of ten transactions about one is rolled back and one undoes a savepoint."""
+        """Place orders of one to five messages; of ten transactions about two undo a savepoint, and one of these two is rolled back."""
         chance = random.Random(seller)  # noqa: S311 - not a secret
         async with await self.connect() as connection:
             while messages > 0:

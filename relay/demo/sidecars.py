@@ -54,7 +54,7 @@ class Sidecars:
         """Run a command to its end, with further settings; return what it printed.
 
         Raises:
-            DemoError: it failed; the message is what it said.
+            DemoError: the command failed; the message ends with its error output.
         """
         process = await asyncio.create_subprocess_exec(
             *COMMAND,
@@ -74,7 +74,7 @@ class Sidecars:
         """Start a relay of each name, or another command by its `words`, with further settings; return when all are ready.
 
         Raises:
-            DemoError: one is not ready in time; the message ends with its last words.
+            DemoError: one of them is not ready in time; the message ends with its last words.
         """
         ports = free_ports(len(names))
         for name, port in zip(names, ports, strict=True):
@@ -102,7 +102,7 @@ class Sidecars:
         """End the living relays by SIGTERM, as a deployment would.
 
         Raises:
-            DemoError: one did not end by itself with exit code 0.
+            DemoError: one of them did not end by itself with exit code 0.
         """
         for name, process in list(self._running.items()):
             process.terminate()
@@ -127,7 +127,7 @@ class Sidecars:
 
 
 def _answers(url: str) -> bool:
-    """Whether the probe says yes; never through a proxy."""
+    """Whether the probe succeeds; it is never sent through a proxy."""
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=2):
             return True

@@ -62,7 +62,7 @@ def one_of_each(checks: Sequence[Check]) -> Table:
 
 
 def otherwise(checks: Sequence[Check]) -> list[str]:
-    """Sentences, one for each check that has found something else."""
+    """Sentences, one for each check that has found another number than it must."""
     return [f"{words}: {found}; it must be {must_be}." for words, found, must_be in checks if found != must_be]
 
 

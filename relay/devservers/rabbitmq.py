@@ -65,7 +65,7 @@ class RabbitMQ(Server):
         """Run rabbitmqctl against this node, and return its output.
 
         Raises:
-            LocalServerError: it failed; the message is what it said.
+            LocalServerError: rabbitmqctl failed; the message ends with its output.
         """
         return self._run("rabbitmqctl", *words)
 
@@ -94,7 +94,7 @@ class RabbitMQ(Server):
         self._run_names(keeper)
 
     def _run_names(self, keeper: Keeper) -> None:
-        # Otherwise the node starts epmd as a daemon that outlives it.
+        # Otherwise the node starts epmd as a daemon that outlives the node.
         command = ["epmd", "-port", str(self._names_port), "-address", LOOPBACK]
         self._names = keeper.spawn("epmd", self._found(command), self._environment(), end_by="KILL")
 

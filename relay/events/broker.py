@@ -41,7 +41,7 @@ class BrokerUnblocked(Event):
 
 @dataclass(frozen=True, slots=True)
 class ExchangeQuarantined(Event):
-    """A channel was closed or an exchange is missing: its messages are sent one at a time until one is accepted."""
+    """An exchange is missing, or its channel was closed: its messages are sent one at a time until one is accepted."""
 
     level: ClassVar[str] = "warning"
     exchange: str

@@ -29,13 +29,13 @@ __all__ = ["enqueue", "enqueue_many", "load_contracts"]
 
 @runtime_checkable
 class Connection(Protocol):
-    """An asyncpg connection, of its own or from a pool."""
+    """An asyncpg connection, opened directly or from a pool."""
 
     def is_in_transaction(self) -> bool:
         """Whether a transaction is open."""
 
     async def fetch(self, query: str, *args: Any) -> list[Any]:
-        """Run one statement; its rows."""
+        """Run one statement and return its rows."""
 
 
 async def enqueue(
@@ -48,7 +48,7 @@ async def enqueue(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the connection's transaction and return its id; if its `dedup_key` is known, the id of the first one.
+    """Insert one message in the connection's transaction and return its id; if its `dedup_key` is known, the first message's id.
 
     Args:
         connection: of asyncpg.
@@ -83,7 +83,7 @@ async def enqueue_many(
     """Insert messages with one statement in the connection's transaction; return their ids, in order, as `enqueue` does.
 
     Args and errors: as `enqueue`; if a message is wrong, nothing is executed for any of them, and the error names its place.
-    Either all have a dedup, coalesce or bundle key, or none has one.
+    Either all messages have a dedup, coalesce or bundle key, or none of them has one.
     """
     _check(connection, "enqueue_many")
     prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)
@@ -95,7 +95,7 @@ async def load_contracts(connection: Connection, *, schema: str = "public") -> C
 
     Raises:
         TypeError: as `enqueue`.
-        asyncpg.PostgresError: they cannot be read.
+        asyncpg.PostgresError: the contracts cannot be read.
     """
     _check(connection, "load_contracts")
     return ClientContracts([tuple(row) for row in await connection.fetch(_statement("read_contracts", schema))])

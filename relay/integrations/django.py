@@ -39,7 +39,7 @@ def enqueue(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the current transaction and return its id; if its `dedup_key` is known, the id of the first one.
+    """Insert one message in the current transaction and return its id; if its `dedup_key` is known, the first message's id.
 
     Args:
         message: a `Message`, an `OutboxModel`, or a mapping with the fields of a `Message`.
@@ -74,7 +74,7 @@ def enqueue_many(
     """Insert messages with one statement in the current transaction; return their ids, in order, as `enqueue` does.
 
     Args and errors: as `enqueue`; if a message is wrong, nothing is executed for any of them, and the error names its place.
-    Either all have a dedup, coalesce or bundle key, or none has one.
+    Either all messages have a dedup, coalesce or bundle key, or none of them has one.
     """
     _check(using, "enqueue_many")
     prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)
@@ -86,7 +86,7 @@ def load_contracts(*, using: str = "default", schema: str = "public") -> ClientC
 
     Raises:
         TypeError: as `enqueue`.
-        django.db.DatabaseError: they cannot be read.
+        django.db.DatabaseError: the contracts cannot be read.
     """
     _check(using, "load_contracts")
     with connections[using].cursor() as cursor:

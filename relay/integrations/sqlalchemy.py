@@ -44,7 +44,7 @@ def enqueue(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the session's transaction and return its id; if its `dedup_key` is known, the id of the first one.
+    """Insert one message in the session's transaction and return its id; if its `dedup_key` is known, the first message's id.
 
     Args:
         session: a session or a connection; for a session with several engines, its connection to the queue's database.
@@ -56,7 +56,7 @@ def enqueue(
 
     Raises:
         MessageError: the message can never be sent, or breaks an enforced contract; nothing was executed.
-        TypeError: it is no sync session or connection of SQLAlchemy; the error names the right call.
+        TypeError: `session` is no sync session or connection of SQLAlchemy; the error names the right call.
         sqlalchemy.exc.DBAPIError: the database refused.
     """
     _check_sync(session, "enqueue")
@@ -77,7 +77,7 @@ def enqueue_many(
     """Insert messages with one statement in the session's transaction; return their ids, in order, as `enqueue` does.
 
     Args and errors: as `enqueue`; if a message is wrong, nothing is executed for any of them, and the error names its place.
-    Either all have a dedup, coalesce or bundle key, or none has one.
+    Either all messages have a dedup, coalesce or bundle key, or none of them has one.
     """
     _check_sync(session, "enqueue_many")
     prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)
@@ -120,7 +120,7 @@ def load_contracts(session: Sync, *, schema: str = "public") -> ClientContracts:
 
     Raises:
         TypeError: as `enqueue`.
-        sqlalchemy.exc.DBAPIError: they cannot be read.
+        sqlalchemy.exc.DBAPIError: the contracts cannot be read.
     """
     _check_sync(session, "load_contracts")
     return ClientContracts([tuple(row) for row in session.execute(_statement("read_contracts", schema))])

@@ -37,7 +37,7 @@ FLOODS = frozenset({
     events.MessageDead, events.SettleFailed, DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed,
     QueueOpened, QueueRefused, ReceiveFailed,
 })  # fmt: skip
-"""Kinds that one fault can cause by the thousand: each is logged once a second, with the number of suppressed events."""
+"""Kinds that one fault can cause by the thousand: each kind is logged at most once a second, with the number of suppressed events."""
 SAME_CAUSE: dict[type[events.Event], type[events.Event]] = dict.fromkeys(
     (events.SettleFailed, events.MaintenanceFailed, events.ListenDown, ReceiveFailed), events.DatabaseDown
 )
@@ -45,9 +45,9 @@ SAME_CAUSE: dict[type[events.Event], type[events.Event]] = dict.fromkeys(
 FLOOD_SECONDS = 1.0
 """Seconds between two lines of a kind in `FLOODS`."""
 MAX_CHARACTERS = 1000
-"""Characters of one value."""
+"""Most characters that are logged of one value."""
 MAX_MEMBERS = 10
-"""Members of one value that is a list."""
+"""Most members that are logged of a value that is a list."""
 _LIBRARY_LEVELS = {
     "aio_pika": logging.CRITICAL,
     "aiormq": logging.CRITICAL,

@@ -20,7 +20,7 @@ from relay.observability.peer_gauges import PeerGauges
 from relay.observability.queue_gauges import GAUGES, named
 
 MOST_LABELS = 50
-"""Values of one label; further ones are counted under `other`, because messages name error codes and exchanges."""
+"""Most values of one label; further values are counted under `other`, because messages may name any error codes and exchanges."""
 OTHER = "other"
 NAMED_AFTER = 10.0
 """Seconds of silence after which an exchange gets a label. Every exchange waits for confirms for a moment, and would use up the labels."""
@@ -258,7 +258,7 @@ class _RelayState(Collector):
 
 
 def _silent(seconds: Mapping[str, float], named: _LabelValues) -> Metric:
-    """The silence of each exchange that has a label, and the longest of the others."""
+    """The silence of each exchange that has a label, and the longest silence of the others."""
     family = GaugeMetricFamily(
         "relay_silent_exchange_seconds",
         "By exchange, the longest wait for a confirm, for the end of a check, or for a check or write to begin.",

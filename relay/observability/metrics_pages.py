@@ -12,7 +12,7 @@ PAUSE_FACTOR: Final = 9
 MAX_PAUSE: Final = 1.0
 """Longest pause in seconds."""
 MAX_FORMATS: Final = 4
-"""Different Accept headers at a time; further ones get the plain page, because a client may invent any number."""
+"""Most Accept headers for which pages wait at the same time. Further headers get the plain page, because a client may invent any number."""
 
 Page = tuple[bytes, str]
 """A body and its content type."""

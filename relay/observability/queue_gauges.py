@@ -31,7 +31,7 @@ GAUGES: Mapping[str, str] = {
     "export_unverified_days": "Days past their retention that are kept until their export is verified.",
     "export_differing_partitions": "Partitions of the archive that were compared with the lake and differ.",
 }
-"""By column of the statement `read_gauges`."""
+"""The gauges' help texts, by column of the statement `read_gauges`."""
 
 
 def named(column: str) -> str:

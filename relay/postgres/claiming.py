@@ -34,7 +34,7 @@ class ClaimAnswer(NamedTuple):
 
 
 class Claiming:
-    """Claims past messages that cannot be updated.
+    """Claims due messages, and passes over those that cannot be updated.
 
     Args:
         session: runs the statements.

@@ -37,7 +37,7 @@ class DeferredPayloads:
         statements: the relay's SQL.
         locks: renews and releases.
         policy: says how large a payload may be, and how long a lock lasts.
-        put_back: called if messages may have been released that are due at once.
+        put_back: called if messages that are due at once may have been released.
         emit: sink of events about lost locks.
         leaving: whether the relay stops: then messages without their payload are released.
 
@@ -68,9 +68,9 @@ class DeferredPayloads:
 
         Args:
             claims: the claims that the statement returned.
-            left: the claims without payload or options.
+            left: indexes of the claims without payload or options.
             batch: their token and deadline.
-            half: seconds of half the time until that deadline.
+            half: half of the time until that deadline, in seconds.
             room: bytes of memory that all of them may take together.
 
         """
@@ -96,7 +96,7 @@ class DeferredPayloads:
     async def _put_back(self, done: Completed, batch: Batch) -> None:
         """Release messages that are not handed on, due at once. A message that cannot be read keeps its lock, so its attempt counts.
 
-        A message that PostgreSQL itself cannot print is archived for that reason once its lock has expired.
+        If PostgreSQL itself cannot print a message, it is released too, with that reason; a later statement archives it.
         """
         rows = [SettleRow(claim, GiveBack("", ""), None, None) for claim in done.back]
         if done.failed and done.failure and done.failure.unprintable:
@@ -111,7 +111,7 @@ class DeferredPayloads:
             self._locks.leave_locked()
         lost += [one.id for one in left if not one.busy]
         if rows:
-            # Also if the answer was lost. They are not fresh any more: a look at fresh messages alone would leave them until the next poll.
+            # Also if the answer was lost. Released messages are no longer fresh: a look at fresh ones alone would leave them until a poll.
             self._on_put_back()
         if lost:
             self._emit(LockLost(tuple(lost)))

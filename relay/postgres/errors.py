@@ -31,7 +31,7 @@ _UNKNOWN_NAMES = ("42P01", "42883", "42704")
 RIGHTS_AND_NAMES = ("28", "42")
 """Classes of SQLSTATE that say that a session lacks its rights or its schema, unless a trigger of the application's raised them."""
 _LINE = 500
-"""Characters read from each line of a context, because a line may quote a whole payload."""
+"""Characters read from each line of an error's context, because a line may quote a whole payload."""
 _CONNECTING = (
     (
         r"cannot allocate memory|out of memory",
@@ -107,7 +107,7 @@ def broken_trigger(error: psycopg.Error) -> str | None:
 
 
 def broken(sqlstate: str) -> str | None:
-    """The same for an error that is known to come from a trigger; None for a SQLSTATE that needs no advice."""
+    """What to do about an error that is known to come from a trigger; None for a SQLSTATE that needs no advice."""
     if not sqlstate.startswith(RIGHTS_AND_NAMES):
         return None
     return _NO_PATH if sqlstate in _UNKNOWN_NAMES else _BROKEN

@@ -1,4 +1,4 @@
-"""The receiver's statements: write each delivery once, archive one as rejected, see how full the inbox is."""
+"""The receiver's statements: write each delivery once, archive a delivery as rejected, see how full the inbox is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER = 30.0
 """Seconds that a statement may take: a batch is small, and a server that hangs must be noticed."""
 
 PATIENCE, BRIEF = "1s", "100ms"
-"""How long a write of several deliveries waits for another session's lock; and how long a write of one, retried next to other writes."""
+"""How long a write of several deliveries waits for another session's lock; and how long that of a single one, retried next to others."""
 
 
 class Inbox:
@@ -34,7 +34,7 @@ class Inbox:
         """Check that there is an inbox, and read its policy.
 
         Raises:
-            StoreError: run `relay migrate`, or name another schema.
+            StoreError: the schema is too old or holds no inbox: run `relay migrate`, or name another schema.
         """
         [(version,)] = await self._looks.fetch(self._statements["read_version"], {})
         check_version(version, needs)
@@ -84,7 +84,7 @@ class Inbox:
         try:
             await self._session.fetch(self._statements["try_message"], {})
         except StoreError as error:
-            # If an application's trigger refuses this message, the database has answered.
+            # If an application's trigger refuses the trial message, the database has answered.
             return error.row_is_guilty or error.refused
         return True
 

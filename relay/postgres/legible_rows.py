@@ -15,7 +15,7 @@ from psycopg.rows import DictRow
 from psycopg.types.datetime import TimestamptzLoader
 
 UNREADABLE_LETTERS = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire)
-"""What PostgreSQL raises, instead of returning any row, if it cannot convert a character of one."""
+"""What PostgreSQL raises, instead of returning any row, if it cannot convert a character in one of the rows."""
 
 
 def _as_bytes(error: UnicodeError) -> tuple[str, int]:
@@ -56,7 +56,8 @@ def legible_rows(
     """Run a statement again, without a conversion by the server, after it failed at a character.
 
     Raises:
-        psycopg.Error: `error`, if that does not help: in a transaction, which has failed, or if the character is in a written value.
+        psycopg.Error: `error`, if that does not help: within a transaction, which has failed, or if the character is in a value to be
+            written.
     """
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise error
@@ -68,7 +69,7 @@ def legible_rows(
             cursor.adapters.register_loader(name, _LegibleText)
         return cursor.execute(statement, values).fetchall()
     except (psycopg.DataError, psycopg.NotSupportedError, UnicodeError):
-        # Of an encoding that Python does not know, or a value that cannot be written in the server's.
+        # Python does not know the encoding, or a value cannot be written in the server's encoding.
         raise error from None
     finally:
         _speak(connection, ours)

@@ -23,7 +23,7 @@ FAILING = 100
 """Most schedules, or keys, whose failures are reported one by one."""
 
 WALKED = 10_000
-"""Messages that one transaction searches for those of another cluster; if all are, it takes about half a second."""
+"""Messages that one transaction searches for those of another cluster. If all are, the transaction takes about half a second."""
 
 
 async def _ignore(_: list[tuple[Any, ...]]) -> None:
@@ -53,7 +53,7 @@ class PostgresMaintenance:
         """Check that the schema is not older than this relay; a newer schema only adds to what an older relay uses.
 
         Raises:
-            StoreError: run `relay migrate`.
+            StoreError: the schema is too old: run `relay migrate`.
         """
         [(version,)] = await self._store.run("read_version")
         check_version(version, self._needs)
@@ -84,12 +84,12 @@ class PostgresMaintenance:
         return int(created)
 
     async def retain(self) -> tuple[int, int]:
-        """Drop one day and delete some dead messages that are past their retention; return how many days and messages went."""
+        """Drop an archived day and delete some dead messages, if they are past their retention; return how many days and messages went."""
         [(dropped, deleted)] = await self._store.run("retain")
         return dropped, deleted
 
     async def renotify(self) -> None:
-        """In mode `always`, notify waiting messages again."""
+        """In mode `always`, notify relays again of waiting messages."""
         await self._store.run("renotify")
 
     async def read_gauges(self) -> Mapping[str, float | None]:
@@ -104,7 +104,7 @@ class PostgresMaintenance:
 
         Raises:
             WrongDirectionError: the schema has the other direction, so this process must not move its messages.
-            StoreError: the policy could not be read, or this relay does not know it.
+            StoreError: the policy could not be read, or has a value that this relay does not know.
         """
         rows = await self._store.run("read_policy")
         settings = {name: value for kind, name, value in rows if kind == "setting"}
@@ -124,7 +124,7 @@ class PostgresMaintenance:
         )
 
     async def run_schedules(self) -> tuple[int, float | None]:
-        """Insert the messages of due ticks; return how many, and the seconds until the next tick, None if there is none."""
+        """Insert the messages of due ticks; return how many, and the seconds until the next tick (None if no tick is to come)."""
         [(inserted, tick_in)] = await self._store.run("run_schedules")
         return inserted, tick_in
 
@@ -143,7 +143,7 @@ class PostgresMaintenance:
         return Folded(*row)
 
     async def failing_keys(self) -> Mapping[str, str]:
-        """Why keys could not be sent, by name; at most as many as a log should report."""
+        """Why messages under keys could not be sent, by key; at most as many keys as a log should report."""
         return dict(await self._store.run("list_failing_keys", most=FAILING))
 
     async def refresh_contracts(self) -> None:

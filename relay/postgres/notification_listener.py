@@ -18,8 +18,8 @@ from relay.queries.statements import Statements
 HINTS = "queue_message_notify"
 PROOFS = "queue_message_proof"
 FLOOD = 20_000
-"""Notifications in a second that are too many. Any login may send them. libpq keeps all notifications that come before a statement's
-answer: 2 million took the relay's loop three seconds and 100 MB."""
+"""More notifications than this in one second are too many. Any login may send them. libpq keeps all notifications that come before a
+statement's answer: 2 million took the relay's loop three seconds and 100 MB."""
 
 
 class ListenVerificationError(Exception):
@@ -74,7 +74,7 @@ class NotificationListener:
             await connection.execute(OWN)
 
     async def aclose(self) -> None:
-        """Close the connection; locks on it are gone."""
+        """Close the connection, which releases its locks."""
         if self._connection is not None:
             await self._connection.close()
             self._connection = None
@@ -123,7 +123,7 @@ class NotificationListener:
         self._read(self._connection)
 
     def wake(self) -> None:
-        """End a `wait`, now or the next one."""
+        """End the current `wait`, or else the next one."""
         self._signal.set()
 
     async def _connect(self) -> Connection:

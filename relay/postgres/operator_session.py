@@ -24,7 +24,7 @@ OWNER = "Your role lacks a permission: run this as the owner of the queue's sche
 GRANTOR = "Your role may not grant this: run it as the owner of the queue's schema who made its roles, with CREATEROLE, or as a superuser"
 """What to do where a permission is missing."""
 FEW = 20
-"""Rows with contents that are in memory at a time."""
+"""How many rows with contents are in memory at a time."""
 _NEEDS: Mapping[str, str] = {
     "read_archived_contents": "Your role may not read contents: that takes SELECT on queue_message_archive, "
     "which `relay grant etl LOGIN` gives",
@@ -57,7 +57,7 @@ _VALUES = {"22", "54", "XX"}
 
 
 class RefusedError(RelayError):
-    """The database refused what was asked; the message is its sentence."""
+    """The database refused what was asked; the message says why."""
 
 
 class BusyError(RefusedError):
@@ -65,7 +65,7 @@ class BusyError(RefusedError):
 
 
 class UnreadableError(RefusedError):
-    """A value cannot be handed out, or not read."""
+    """PostgreSQL cannot hand out a value, or the driver cannot read it."""
 
 
 class NotFoundError(RelayError):
@@ -80,8 +80,8 @@ class OperatorSession:
     Args:
         conninfo: a libpq connection string or URL; empty for the environment's PG variables.
         schema: where the tables are.
-        lock_timeout: how long a statement waits for another session's lock, as PostgreSQL writes it; None leaves the role's own. Only for a
-            connection that is one session.
+        lock_timeout: how long a statement waits for another session's lock, as PostgreSQL writes it; None leaves the role's own setting.
+            To be given only if the connection is one session.
 
     """
 
@@ -135,7 +135,7 @@ class OperatorSession:
             StoreError: PostgreSQL went away.
             NotFoundError: the database says that there is no such thing.
             BusyError: a lock of another session was in the way.
-            UnreadableError: a value cannot be handed out; a letter that UTF-8 lacks is none such, it is read as its bytes.
+            UnreadableError: a value cannot be handed out; a letter that UTF-8 lacks is no such value, and is read as its bytes.
             RefusedError: the database refused for another reason.
         """
         with translated(_NEEDS.get(name, OPERATOR)):
@@ -174,7 +174,7 @@ class OperatorSession:
     def wait(self, seconds: float) -> bool:
         """Wait for notifications of any channel, and forget them; False if none came in time. Errors as `rows`."""
         with translated():
-            # All that came together are taken: psycopg keeps what a generator that ends early has left.
+            # All notifications that came together are taken: psycopg would keep those that a generator leaves by ending early.
             return bool([*self.connection.notifies(timeout=seconds, stop_after=1)])
 
 
@@ -195,7 +195,7 @@ def _translation(error: psycopg.Error, needs: str) -> RelayError:
     advice = advice or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
     if advice:
         return _refused(error)(f"{advice} ({words}).")
-    # Without a SQLSTATE the driver speaks: of a connection that is gone, or of a value that it cannot write or read.
+    # Without a SQLSTATE the error is the driver's: a connection is gone, or the driver cannot write or read a value.
     if (error.sqlstate is None and not isinstance(error, errors.DataError)) or (error.sqlstate or "")[:2] in {"08", "57"}:
         return StoreError(f"PostgreSQL went away: check that it runs, and try again ({words}).")
     if isinstance(error, errors.NoDataFound):

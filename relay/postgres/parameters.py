@@ -12,7 +12,7 @@ from relay.ports import SUSPECT, At, ById, Page, RowLeft, ScanFinding, SettleRow
 from relay.postgres.array_literal import literal
 
 PATIENT = 4
-"""`max_attempts` from which messages go in groups after their first lost lock: a message that is not the cause must not run out."""
+"""From this `max_attempts` on, messages go in groups after their first lost lock: one that is not the cause must have attempts left."""
 
 
 def at(name: str, position: Position) -> dict[str, object]:
@@ -93,7 +93,7 @@ def positions_of(rows: Sequence[SettleRow]) -> dict[str, object]:
 
 
 def results_of(rows: Sequence[SettleRow]) -> dict[str, object]:
-    """Result, code and detail of each row; empty if every row is a plain success."""
+    """Result, code and detail of each row; None for the lists if every row is a plain success."""
     if [row.outcome for row in rows].count(SUCCESS) == len(rows):
         return {"results": None, "codes": None, "details": None}
     outcomes = [row.outcome for row in rows if isinstance(row.outcome, Archive)]
@@ -107,7 +107,7 @@ def results_of(rows: Sequence[SettleRow]) -> dict[str, object]:
 def settle_of(batch: Batch, rows: Sequence[SettleRow], *, name: str, policy: Policy) -> dict[str, object]:
     """Parameters of a settle: the outcome of each row, the lock token, and what the policy archives.
 
-    The settle waits for rows that other sessions have locked as long as its session waits for any lock.
+    The settle waits for rows that other sessions have locked, for as long as its session waits for any lock.
     """
     return {
         **positions_of(rows), **results_of(rows), "token": batch.token, "handled_by": name, "claimed_at": batch.claimed_at,

@@ -22,7 +22,7 @@ FIRST, LEAST, GROWTH = 1 << 18, 1 << 16, 4
 GOAL, SHARE = 1.0, 0.1
 """Seconds that a piece should take, and the share of the lock time that it may take: renewals and heartbeats wait for it."""
 MOST_EXPANSION = 1 << 12
-"""Most bytes of text for each stored byte: an INSERT allows 32, and compression saves up to a hundred times as much."""
+"""Most bytes of text for each stored byte: an INSERT allows 32, and compression multiplies that by up to a hundred."""
 USUAL = 32 << 20
 """Most bytes assumed for a claim that only the window limited and that did not arrive in time."""
 
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     served: float
     """Seconds that the server needed."""
     options: int | None
-    """Bytes of the options, which follow the payload, cut as soon as they are known to be too long. None: the message has no options."""
+    """Bytes of the options, which follow the payload, counted until they are known to be too long. None: the message has no options."""
 
 
 Read = Callable[[Claim, int, int], Awaitable[Piece | None]]
@@ -50,7 +50,7 @@ class Pace:
         self.piece = FIRST
         """Bytes of the next piece of a payload."""
         self._most: int | None = None
-        """Most bytes of a claim after one did not arrive in time; None without a limit."""
+        """Most bytes of a claim after a claim did not arrive in time; None without a limit."""
         self._widest = 0
         """The most bytes ever wanted of a claim: with nothing in flight that is the whole window."""
         self._expansion = 1
@@ -114,13 +114,13 @@ class Completed(NamedTuple):
 
     whole: list[Claim]
     lost: list[Claim]
-    """This relay has lost their locks."""
+    """Claims whose locks this relay has lost."""
     back: list[Claim]
-    """They must be released: there was no time or no room for them, or they could not be read now."""
+    """Claims that must be released: there was no time or no room for them, or they could not be read now."""
     failed: Claim | None
     """The message whose payload cannot be read, still locked."""
     failure: StoreError | None
-    """Why."""
+    """Why that payload cannot be read."""
 
 
 class Fetcher:
@@ -154,9 +154,9 @@ class Fetcher:
         self._locked: list[Claim] = []
 
     async def complete(self, claims: Sequence[Claim], left: Collection[int]) -> Completed:
-        """Fetch one payload at least, however large it is and long it takes, so that the next claim comes to others.
+        """Fetch at least one payload, however large it is and however long it takes, so that the next claim comes to other messages.
 
-        Further ones come while there is room and half of the lock is not over; up to the first that cannot be had.
+        Further payloads are fetched while there is room and half of the lock time is not over, up to the first that cannot be had.
         """
         done = Completed([], [], [], None, None)
         self._locked = [*claims]
@@ -191,7 +191,7 @@ class Fetcher:
         return done
 
     async def _whole(self, claim: Claim) -> Claim | None:
-        """With all of it, or what shows that it is too large; None where it is lost, or where the rest of it would come in vain."""
+        """The claim with its payload, or with enough of it to show that it is too large; None if locks are lost, or if the relay stops."""
         pieces: list[bytes] = []
         have, whole = 0, self._most + 1
         while True:
@@ -212,16 +212,16 @@ class Fetcher:
 
     @property
     def _enough(self) -> bool:
-        """What is there fills the room, or takes half of the lock."""
+        """Whether the fetched payloads fill the room, or half of the lock time is over."""
         return self._room <= 0 or time.monotonic() > self._until
 
     @property
     def _in_vain(self) -> bool:
-        """Nothing of it would be sent."""
+        """Whether nothing of the claims would be sent."""
         return self._taken_over or self._leaving()
 
     async def _renew_in_time(self) -> None:
-        """Keep all that is held, if half of the lock is over; a renewal that did not get through is tried again after the next piece."""
+        """Renew all locks that are held, if half of the lock time is over; a renewal that failed is tried again after the next piece."""
         if self._taken_over or not self._locked or time.monotonic() < self._renew_at:
             return
         began = time.monotonic()
@@ -231,7 +231,7 @@ class Fetcher:
 
 
 def _joined(claim: Claim, pieces: Sequence[bytes], last: Piece) -> Claim:
-    """With payload and options, of which most messages have none."""
+    """The claim with its payload and its options; most messages have no options."""
     octets = b"".join(pieces)
     if not last.options:
         return claim._replace(payload=octets, options=None)

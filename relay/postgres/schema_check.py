@@ -18,7 +18,7 @@ def check_version(version: int, needs: int) -> None:
     """Refuse a schema that is too old; a newer schema only adds to what an older process uses.
 
     Raises:
-        StoreError: run `relay migrate`.
+        StoreError: the schema is too old: run `relay migrate`.
     """
     if version < needs:
         raise StoreError(f"The schema is at version {version} and this relay needs {needs}: run `relay migrate`.")

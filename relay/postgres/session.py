@@ -34,11 +34,11 @@ the planner read all of it for each claim (measured: 130 ms instead of 4 over 20
 made once and kept: planning a claim takes 0.6 ms, as long as 50 messages of it."""
 IN_ORDER = {"enable_sort": "off"}
 """Settings for statements of all kinds, of which a scan's pages are the most frequent: a page comes from an index in its order. Without
-statistics PostgreSQL reads and sorts the whole table for each (measured: 7,200 pages instead of 360 over 200,000 messages)."""
+statistics PostgreSQL reads and sorts the whole table for each page (measured: 7,200 blocks instead of 360 over 200,000 messages)."""
 
 ALWAYS = {"lock_timeout": "1s", "jit": "off"}
-"""No statement of a relay may wait long for a lock of another session, since others wait for it. None is worth compiling: PostgreSQL
-takes a quarter of a second of CPU for that wherever a disabled kind of scan makes a plan look expensive."""
+"""No statement of a relay may wait long for a lock of another session, since others wait for it. No statement is worth compiling:
+PostgreSQL takes a quarter of a second of CPU for that wherever a disabled kind of scan makes a plan look expensive."""
 _SILENT = (
     "PostgreSQL did not answer a statement within {:g} seconds, and the relay reconnects: see whether the server hangs, or whether a "
     "pooler, a proxy or a firewall on the way has lost the connection."
@@ -56,7 +56,7 @@ class Session:
     Args:
         conninfo: where to connect.
         application_name: how an operator recognises the connection.
-        prepare: statements may be prepared, and settings stay in force for the session.
+        prepare: whether statements may be prepared, and settings stay in force for the session.
         settings: settings in addition to those of every session.
         answer: seconds without an answer after which a statement and its connection count as lost; `CHORE` by default.
 
@@ -102,7 +102,7 @@ class Session:
             escaped: names of texts, or of lists of texts, that are sent in ASCII if the database's encoding lacks a character.
 
         Raises:
-            NewConnectionError: the positions were found on an earlier connection; raised once for each new one, nothing was run.
+            NewConnectionError: the positions were found on an earlier connection; raised once for each new connection, and nothing was run.
             StoreError: the statement failed, or its outcome is not known.
         """
         async with self._turn:
@@ -114,7 +114,7 @@ class Session:
             except NewConnectionError:
                 raise
             except psycopg.Error as error:
-                # Not kept in a variable: frame and error would keep each other, and megabytes of what the server said, until a collection.
+                # Not kept in a variable: frame and error would keep each other, and megabytes of the server's words, until a collection.
                 raise await self._failed(error) from error
             except TimeoutError as error:
                 await self._drop()
@@ -233,7 +233,7 @@ async def _risk(connection: Connection) -> str | None:
 
 
 async def _kerberos(connection: Connection) -> bool:
-    """GSSAPI encrypts the session, which proves the server too; libpq tells only that it was used for the login."""
+    """Whether GSSAPI encrypts the session, which proves the server too; libpq tells only that GSSAPI was used for the login."""
     try:
         if not connection.pgconn.used_gssapi:
             return False

@@ -23,7 +23,7 @@ DEFAULTS: Mapping[str, str] = {
     "extra_float_digits": "1",
     "transform_null_equals": "off",
 }
-"""Set with them where the session is ours: NULL in an array is no word, numbers and bytes as texts are whole, notices arrive.
+"""Set with `PINNED` if the session is ours: NULL in an array is no word, numbers and bytes are printed exactly, notices arrive.
 
 PostgreSQL's own defaults. PgBouncer does not know these, so in transaction mode they may be handed on to others, and may not hold.
 """
@@ -34,25 +34,25 @@ def _setting(values: Mapping[str, str]) -> bytes:
 
 
 PIN = _setting({**PINNED, **DEFAULTS})
-"""The statement that sets all of these."""
+"""The statement that sets `PINNED` and `DEFAULTS`."""
 PIN_OF_HANDLERS = _setting({name: value for name, value in {**PINNED, **DEFAULTS}.items() if name != "TimeZone"})
-"""The same for the session of an application's handler: its statements may rely on the time zone of their role or database."""
+"""The same without the time zone, for the session of an application's handler: its statements may rely on the role's or database's zone."""
 NOTICE = text("watch_client").encode()
-"""The relay sets it in sessions that are its own alone. A command sets it wherever it connects: behind PgBouncer in transaction mode the
-server then watches the pooler, in a session that others get too, which neither helps nor harms any client."""
+"""The relay runs this statement in sessions that are its own alone. A command runs it wherever it connects: behind PgBouncer in transaction
+mode the server then watches the pooler, in a session that others get too. That neither helps nor harms any client."""
 PATH = "pg_catalog,pg_temp"
 """The search path. Otherwise an operator or function in the login's path that fits better than PostgreSQL's own would run with the
 relay's rights. The relay's statements name the schema of everything else."""
 PIN_PATH = text("pin_path").encode()
-"""The statement that sets it, to be run with `path_of`."""
+"""The statement that sets the search path; `path_of` makes its values."""
 _UNLIMITED = b"SELECT pg_catalog.set_config('statement_timeout', '0', false)"
-"""First: under a role's timeout of some milliseconds the look at all settings, compiled, would not come to its end."""
+"""Runs first: otherwise a role's timeout of some milliseconds could end the next statement, which reads all settings and is compiled."""
 OWN = b";\n".join((_UNLIMITED, text("undo_rules").encode(), NOTICE))
 """Statements for a session that is the relay's alone, to the end of that session."""
 
 
 def pin(connection: psycopg.Connection[Any]) -> None:
-    """Set them on a fresh connection, and `NOTICE`, and the path; it is closed if that fails.
+    """Set `PINNED`, `DEFAULTS`, the path and `NOTICE` on a fresh connection; if that fails, close the connection.
 
     Raises:
         psycopg.Error: as of any statement.

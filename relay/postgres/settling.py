@@ -15,7 +15,7 @@ from relay.postgres.session import Session
 from relay.queries.statements import Statements
 
 BRIEF, LONG = "100ms", "1s"
-"""How long a settle waits for another session's lock: for a row; and for any other lock, if it skips locked rows."""
+"""How long a settle waits for another session's lock: `BRIEF` if it waits for locked rows too, `LONG` if it skips them."""
 WARY = 5.0
 """Seconds for which settles wait for no row, after a settle found a row that another session has locked."""
 
@@ -24,7 +24,7 @@ class Settling:
     """The statements behind settle and release.
 
     Args:
-        session: runs them.
+        session: runs these statements.
         control: creates a missing partition of the archive.
         statements: the relay's SQL.
         name: this relay, for the archive.

@@ -97,13 +97,13 @@ class Store:
         """Enter this relay into `queue_message_relay`; return its id, which its locks will carry."""
         values = {"name": self._name, "version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
         for session in self._sessions:
-            # Also the one that settles: nothing is sent where the server has no connection left for it.
+            # Also the session that settles: nothing is sent if the server has no connection left for it.
             await session.open()
         [(self.relay_id, self._started_at)] = await self._control.fetch(self._statements["register_relay"], values)
         return self.relay_id
 
     async def unregister(self, *, holds_locks: bool) -> None:
-        """Free the lanes, and leave `queue_message_relay` unless locks still carry the id."""
+        """Free the lanes, and delete the row of `queue_message_relay` unless locks still carry the relay's id."""
         values = {"relay_id": self.relay_id, "started_at": self._started_at, "holds_locks": holds_locks}
         await self._control.fetch(self._statements["unregister_relay"], values)
 
@@ -154,7 +154,7 @@ class Store:
         except NewConnectionError:
             raise  # nothing was run
         except (StoreError, asyncio.CancelledError) as error:
-            # It may have been committed although the answer was lost: its messages are free when the lock expires.
+            # The claim may have been committed although the answer was lost: its messages are free when the lock expires.
             self.left_locked = True
             if isinstance(error, StoreError) and error.unanswered:
                 self._shelf.pace.unanswered()
@@ -283,7 +283,7 @@ class Store:
         return await session.fetch(self._statements[name], values)
 
     async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int) -> list[Claim]:
-        """The claims with the payloads that did not travel with them; why one could not be had is raised by the next claim, if not now."""
+        """The claims with all payloads. An error in fetching one is raised now if no message is left to send, else by the next claim."""
         try:
             done = await self._shelf.complete(claims, left, batch, half=half, room=room)
         except BaseException:

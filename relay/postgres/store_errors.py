@@ -58,5 +58,5 @@ def store_error(error: psycopg.Error) -> StoreError:
 
 
 def _names_no_partition(error: psycopg.Error) -> bool:
-    """A missing partition is a check violation of a table without the name of a constraint; a trigger that raises names no table."""
+    """A missing partition is a check violation that names a table but no constraint. If a trigger raises one, it names no table."""
     return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None and error.diag.table_name is not None

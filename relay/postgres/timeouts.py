@@ -35,7 +35,7 @@ def answered(connection: Connection, seconds: float) -> Iterator[None]:
     If the statement were cancelled instead, the driver would ask the same silent server to end it, and wait twice as long.
 
     Raises:
-        TimeoutError: it did not answer; the connection is lost. Its argument is the seconds waited.
+        TimeoutError: the server did not answer; the connection is lost. Its argument is the seconds waited.
     """
     expired: list[float] = []
 

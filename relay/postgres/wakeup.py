@@ -1,9 +1,9 @@
 """Learns of inserted messages. NOTIFY is a hint; the poll is the guarantee.
 
-A NOTIFY in each commit deprives writers of group commit, so by default they notify only while a relay sleeps. The gate tells them: an
-advisory lock that an idle relay holds exclusively, and that writers try to take shared. A relay takes the gate, polls the queue once
-more, and only then sleeps. A writer that inserted without notifying held the gate until its commit, so the relay could not have taken
-the gate before.
+A NOTIFY in each commit deprives writers of group commit, so by default they notify only while a relay sleeps. The gate tells them whether
+one sleeps: it is an advisory lock that an idle relay holds exclusively, and that writers try to take shared. A relay takes the gate, polls
+the queue once more, and only then sleeps. A writer that inserted without notifying held the gate until its commit, so the relay could not
+have taken the gate before.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LoadDetector:
     """Distinguishes sustained work from single messages and bursts; no I/O.
 
     Work is sustained when two quarters of a second in a row brought a hundred messages each, until one brings fewer than
-    half of that. Below that rate a NOTIFY in each commit harms no writer, and claiming at each saves looks that find nothing.
+    half of that. Below that rate a NOTIFY in each commit harms no writer, and a claim at each NOTIFY saves looks that find nothing.
     """
 
     QUARTER = 0.25
@@ -84,7 +84,7 @@ class Listener:
         schema: schema of the queue.
         name: the relay's, for `application_name`.
         mode: says idle, always or off; asked each second.
-        on_hint: look at the queue at once.
+        on_hint: called when the queue must be polled at once.
         emit: sink of ListenUp and ListenDown.
         clock: monotonic seconds.
         proof_every: seconds between two proofs.
@@ -186,7 +186,7 @@ class Listener:
                 await asyncio.sleep(min(0.1 * 2 ** min(failures, 10), LONGEST_PAUSE) * (0.5 + random.random() / 2))  # noqa: S311 - jitter
 
     async def _listen(self) -> str:
-        """Hold one connection until it ends; return why, nothing if the mode became off."""
+        """Hold one connection until it ends; return why, an empty text if the mode became off."""
         listener = NotificationListener(
             conninfo=self._conninfo, application_name=self._application_name, statements=self._statements, on_hint=self._on_hint
         )

@@ -40,7 +40,7 @@ class OutboxDatabase:
         The in-memory broker delivers nothing to RabbitMQ, so a database that another program uses is refused.
 
         Raises:
-            TestDatabaseError: it is in use, or cannot be reached.
+            TestDatabaseError: the database is in use, or cannot be reached.
         """
         places = {name: f"{identifier(self.schema)}.{table}" for name, table in _PLACES.items()}
         standing = self.row("read_standing", places)[0]
@@ -68,7 +68,7 @@ class OutboxDatabase:
         """Delete messages, archive and relays; settings, schedules and contracts stay.
 
         Raises:
-            TestDatabaseError: another connection has rows of it locked.
+            TestDatabaseError: another connection has rows of the queue locked.
         """
         self.run("clear", settings={"relay.retention": "on"})
 
@@ -78,7 +78,7 @@ class OutboxDatabase:
         return tuple(row)
 
     def rows(self, name: str, values: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """All rows, by column."""
+        """All rows of a statement, each as a mapping by column."""
         with self.connection.cursor(row_factory=psycopg.rows.dict_row) as cursor:
             return cursor.execute(statement(name, self.schema), values or {}).fetchall()
 
@@ -86,7 +86,7 @@ class OutboxDatabase:
         """Run statements in one transaction with a short lock timeout.
 
         Raises:
-            TestDatabaseError: another connection has rows of it locked.
+            TestDatabaseError: another connection has rows of the queue locked.
         """
         try:
             with self.connection.transaction():

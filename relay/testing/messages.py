@@ -13,9 +13,9 @@ from uuid import UUID
 from relay.testing.matching import difference
 
 _SHOWN: Final = 20
-"""Messages listed in a failure at most."""
+"""Most messages that a failure lists."""
 _LONGEST: Final = 200
-"""Characters of one listed message."""
+"""Most characters of one listed message."""
 
 
 class Expected(TypedDict, total=False):
@@ -72,7 +72,7 @@ class Queued:
         return self.options.get("headers") or {}
 
     def __str__(self) -> str:
-        """One line."""
+        """The message in one line."""
         payload = json.dumps(self.content, ensure_ascii=False) if self.body is None else f"{len(self.body)} bytes"
         more = [f"{name}={value}" for name in _MORE if (value := getattr(self, name))]
         line = " ".join([self.exchange or "(default exchange)", self.routing_key or "''", payload, *more, self.state])
@@ -121,11 +121,11 @@ class Messages(Sequence[Queued]):
     @overload
     def __getitem__(self, at: slice) -> Sequence[Queued]: ...
     def __getitem__(self, at: int | slice) -> Queued | Sequence[Queued]:
-        """One, or some."""
+        """One message, or several."""
         return self._messages[at]
 
     def __len__(self) -> int:
-        """How many."""
+        """How many messages there are."""
         return len(self._messages)
 
     def __eq__(self, other: object) -> bool:
@@ -152,7 +152,7 @@ class Messages(Sequence[Queued]):
         """The first message that matches.
 
         Raises:
-            AssertionError: no message matches; the error says how the closest one differs, and lists all.
+            AssertionError: no message matches; the error says how the closest message differs, and lists all messages.
         """
         __tracebackhide__ = True
         if found := self.matching(**expected):
@@ -163,7 +163,7 @@ class Messages(Sequence[Queued]):
         """Assert that no message matches; without expectations, that there is no message.
 
         Raises:
-            AssertionError: a message matches; the error lists all.
+            AssertionError: a message matches; the error lists all messages.
         """
         __tracebackhide__ = True
         if found := self.matching(**expected):

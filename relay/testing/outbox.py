@@ -68,7 +68,7 @@ class Outbox:
         """The first matching message of the open transaction; see `Messages.assert_has`.
 
         Raises:
-            AssertionError: no message matches; says how the closest one differs, and lists all.
+            AssertionError: no message matches; the error says how the closest message differs, and lists all messages.
         """
         __tracebackhide__ = True
         return self.enqueued(connection).assert_has(**expected)
@@ -77,7 +77,7 @@ class Outbox:
         """Assert that the open transaction has enqueued no matching message; without expectations, no message at all.
 
         Raises:
-            AssertionError: a message matches; lists all.
+            AssertionError: a message matches; the error lists all messages.
         """
         __tracebackhide__ = True
         self.enqueued(connection).assert_lacks(**expected)

@@ -58,7 +58,7 @@ class Running(Broker):
             raise
 
     def stop(self) -> None:
-        """Drain, and end both."""
+        """Drain, and end the relay and the broker."""
         run, self._run = self._run, None
         if self._server.blocked:
             # A blocked broker would not read the relay's close, and confirms nothing any more.
@@ -150,7 +150,7 @@ class RelayInTest:
         """Start; returns when the relay claims and reaches the broker.
 
         Raises:
-            AssertionError: it does not get that far; the error says why.
+            AssertionError: the relay does not get that far; the error says why.
         """
         return self._begin(RunningRelay(self._database, self._waiting, self._start_seconds))
 

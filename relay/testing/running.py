@@ -54,7 +54,7 @@ class Run:
         """Return when the relay claims and is connected to the broker, within this many seconds.
 
         Raises:
-            AssertionError: it is not ready in time.
+            AssertionError: the relay is not ready in time.
         """
         self._database = await psycopg.AsyncConnection.connect(self._settings.conninfo, autocommit=True)
         self._task = asyncio.create_task(self._relay.run(), name=NAME)

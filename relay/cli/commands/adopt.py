@@ -33,7 +33,7 @@ class Mapping:
     further: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Option of the layout; may be repeated.")] = None
 
     def chosen(self) -> dict[str, str]:
-        """Those that were given."""
+        """The options that were given."""
         given = {"exchange": self.exchange, "routing_key": self.routing_key, "ordering_key": self.ordering_key}
         pairs = [text.partition("=") for text in self.further or []]
         if wrong := [name for name, equals, _ in pairs if not equals]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 A_FEW = 10.0
 """Seconds in which a relay claims the messages that it has found, or the first of them."""
 PATIENCE, PER_MESSAGE = 60.0, 1200.0 / 10_000_000
-"""Seconds to wait for the relays' scans, at least and for each message: twice the time on a busy server (docs/finding.md)."""
+"""The longest wait for the relays' scans in seconds, fixed and for each message: twice what a busy server takes (docs/finding.md)."""
 COLUMNS = ("id", "position", "exchange", "ordering_key", "reason")
 
 
@@ -86,7 +86,7 @@ def _check_borders(opened: OperatorSession, *, as_json: bool) -> None:
 def check_queue(opened: OperatorSession, wait: float | None) -> tuple[ScanResult, float]:
     """Scan the queue, and check the claimable messages again after a while; return the findings and the seconds between.
 
-    It is watched only if a relay is alive all the time that reaches its broker.
+    Messages are watched only if some relay is alive and reaches its broker all the time.
     """
     before = read_workers(opened).able
     with _progress() as say:
@@ -108,7 +108,7 @@ def check_queue(opened: OperatorSession, wait: float | None) -> tuple[ScanResult
 
 
 def _await_scans(opened: OperatorSession, before: Relays, messages: int, say: Callable[[str], None]) -> float | None:
-    """Seconds until each of these relays has scanned the whole queue; None if one has not in time, or does not report it."""
+    """Seconds until each of these relays has scanned the whole queue; None if one of them was too slow, or does not report it."""
     slept = 0.0
     while slept < PATIENCE + PER_MESSAGE * messages:
         able = read_workers(opened).able
@@ -132,14 +132,14 @@ def _recheck(opened: OperatorSession, found: ScanResult, workers: Workers, befor
     silent = {exchange for row in there for exchange in row["state"].get("silent") or ()}
     now = look_again(opened, found.watch)
     for row in found.watch.passed_over(now, silent, lambda ids: {one["id"] for one in opened.rows("find_claimed", ids=list(ids))}):
-        # What a living relay has claimed may be with the broker already: it keeps trying to settle it.
+        # A message that a living relay has claimed may be with the broker already; the relay keeps trying to settle it.
         settles = row.lock_ends_at is not None and row.session is not None and row.locked_by in workers.alive
         (found.settles if settles else found.lose)(row, why_left(row, since))
 
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Shows people how far it is; nothing where standard error is no terminal."""
+    """Shows people how far the command is; shows nothing if standard error is no terminal."""
     if not sys.stderr.isatty():
         yield lambda _words: None
         return

@@ -199,7 +199,7 @@ def _checked(source: str) -> str:
     try:
         return json_text(document, "The schema")
     except ValueError as error:
-        # A schema has no other place to go to, as a content has.
+        # The advice to use `body` is for contents; a schema cannot go there.
         raise SchemaError(f"{str(error).removesuffix(' or send it in body')}.") from None
 
 

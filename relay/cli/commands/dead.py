@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 app = new_group(help="Dead messages: rejected, failed or lock_expired, and the answers to them.")
 
 MAX_CONTENT = 192 << 20
-"""Bytes of content, options and body that are read: 128 MiB, the most that a message may have, in base64, and the rest."""
+"""Most bytes of content, options and body that are read: room for the largest body, 128 MiB, in base64, and for the rest."""
 Content = Annotated[
     bool, typer.Option("--content", help="Also content, options and body (base64), if your role may read queue_message_dead.")
 ]
@@ -83,7 +83,7 @@ def replay_dead(
     with console() as opened, opened.transaction():
         opened.rows("lock_replays")
         made = {message: opened.row("replay_message", **message._asdict(), same_id=same_id)["id"] for message in dict.fromkeys(messages)}
-        # Afterwards: a watch that replayed one at the same moment has committed by now, as both acknowledge it.
+        # Looked up only now: a watch that replayed one of them at the same moment has committed by now, because both acknowledge it.
         ids, xids, seqs = map(list, zip(*made, strict=True))
         if not again and (before := opened.rows("find_replayed", ids=ids, xids=xids, seqs=seqs)):
             _refuse(before, as_json=as_json)
@@ -139,7 +139,7 @@ def _acknowledge(opened: OperatorSession, message: Archived, note: str) -> int:
 
 
 def _refuse(before: Sequence[dict[str, Any]], *, as_json: bool) -> NoReturn:
-    """End the command, whose transaction rolls back."""
+    """Say why, and end the command, whose transaction rolls back."""
     reasons = {
         str(Archived(row["id"], row["xid"], row["seq"])): f"it was replayed as {row['replayed_as']} at {words(row['replayed_at'])} already"
         for row in before

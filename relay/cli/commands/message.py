@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 CHUNK = 1000
 """Messages of one statement."""
 CHUNK_BYTES = 8 << 20
-"""Bytes of input after which a statement goes out with fewer."""
+"""Bytes of input after which a statement goes out with fewer messages."""
 MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 """What some editors and shells write before the first line."""
 KEYS = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
-"""Options that are given on only where they are used."""
+"""Options that are passed on only if they are used."""
 FOLLOW = ": relays follow within about 2 seconds; what they have claimed by then is still sent"
-"""Relays read pauses and limits with each heartbeat; nothing reports which relay has."""
+"""Relays read pauses and limits with each heartbeat; nothing reports which relays have read them."""
 NAMED = 20
 """Bad lines that are named; the rest is counted."""
 
@@ -56,7 +56,7 @@ class EnqueueOptions:
     bundle_key: Annotated[str | None, typer.Option(help="Messages with the same key are sent together, as one JSON list.")] = None
 
     def fields(self, now: Callable[[], datetime]) -> dict[str, Any]:
-        """The fields of a message that they are; lengths of time from now, which asks the database."""
+        """The message fields that these options give; lengths of time count from `now`, which asks the database."""
         return {
             "options": publish_options(self.options),
             "ordering_key": self.ordering_key,

@@ -172,10 +172,10 @@ def run(
                 "metrics": lambda: _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges),
                 "verify": lambda: _verify(place, session),
             },
-            # An export that is refused may have met the lake of another database: no numbers of it replace this one's.
+            # A refused export may have met the lake of another database, whose numbers must not replace those of this database.
             needs={"metrics": "export"},
         )
-        # Before Spark ends, which may fail as well.
+        # Shown before Spark ends, because that may fail as well.
         show_steps(done, failed, as_json=as_json, words={"export": _exported, "metrics": _computed, "verify": _verified})
     if code := done["verify"].exit_code:
         raise typer.Exit(code)

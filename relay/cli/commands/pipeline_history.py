@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeFilter(Filter):
-    """What is looked for in the lake; stars in the exchange too, and by key and id."""
+    """What is looked for in the lake: as `Filter`, but also with stars in the exchange, and by ordering key and id."""
 
     exchange: Annotated[str | None, typer.Option(help="Only of this exchange; * matches any characters.")] = None
     ordering_key: Annotated[str | None, typer.Option(help="Only with this ordering key.")] = None
@@ -47,7 +47,7 @@ class LakeFilter(Filter):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconcileComparison:
-    """What is held against what, and how much may be wrong."""
+    """What is compared with what, and how much may be wrong."""
 
     since: Annotated[str, FROM]
     until: Until = None
@@ -109,7 +109,7 @@ def replay(
 ) -> None:
     """Enqueue messages of the lake again, also messages that PostgreSQL has dropped."""
     if job is None and not sending.dry_run and wanted.has_length:
-        # The filter is the job, and this one is another whenever it is run: a second run would send everything twice.
+        # The job is named after the filter. With a length of time the filter differs at each run: a second run would send everything again.
         raise typer.BadParameter(
             "A length is another time whenever this is run: name the job with --job, or give --from and --to as times."
         )

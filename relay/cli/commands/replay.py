@@ -125,7 +125,7 @@ def _why_none(opened: OperatorSession, asked: dict[str, Any]) -> str:
 
 
 def _pages(opened: OperatorSession, asked: dict[str, Any], sending: Sending) -> Iterator[Page]:
-    """Page after page. Refused messages do not count towards the limit, or the first ones would use it up in each run."""
+    """Page after page. Refused messages do not count towards the limit; otherwise they would use it up in each run."""
     size = PAGE if sending.rate is None else max(1, int(min(PAGE, sending.rate / PAGES_A_SECOND)))
     rest = sending.limit
     place = _BEGIN

@@ -36,7 +36,7 @@ class ScheduleOptions:
     replace: Annotated[bool, typer.Option("--replace", help="Change the schedule if there is one of that name.")] = False
 
     def fields(self) -> dict[str, Any]:
-        """Parameters of the statement, but for the message."""
+        """The statement's parameters, except those of the message."""
         kept = {name: value for name, value in asdict(self).items() if name not in {"zone", "options"}}
         return {**kept, "time_zone": self.zone, "expires_after": length_of(self.expires_after, "--expires-after")}
 
@@ -105,7 +105,7 @@ def run_schedule(name: Name) -> None:
 
 
 def _message(exchange: str, routing_key: str, content: str, terms: ScheduleOptions) -> dict[str, Any]:
-    """Parameters of the message, judged as `relay enqueue` does."""
+    """Parameters of the message, which is checked as by `relay enqueue`."""
     from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
     from relay.client.message import validate  # noqa: PLC0415 - as above
 
@@ -115,7 +115,7 @@ def _message(exchange: str, routing_key: str, content: str, terms: ScheduleOptio
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row for the table: names that may be misread in quotes."""
+    """A row for the table, with names in quotes if they could be misread."""
     to = f"{named(row['exchange'])} {named(row['routing_key'])}"
     why = "paused" if row["paused"] else words(row["last_error"] or row["fails"])
     return {**row, "name": named(row["name"]), "spec": quoted(row["spec"]), "time_zone": named(row["time_zone"]), "to": to, "why": why}

@@ -28,7 +28,7 @@ SHOWN = 20
 COUNTED = 10_000
 """Parked keys that `queue_message_status` counts; there may be more."""
 LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "lake": 0.0, "retention": 3600.0}
-"""Seconds by which a task may be late: pg_cron does three of them each minute and retention each hour."""
+"""Seconds by which a task may be late: pg_cron runs three of these tasks each minute, and retention each hour."""
 OVERDUE = {
     "keyed": "messages under a key have been due for {late}, and nothing folds them: start a relay, or `SELECT queue_message_fold()`",
     "schedules": "schedules have been due for {late}: start a relay, or `SELECT queue_message_run_schedules()`",
@@ -60,7 +60,7 @@ def status(
 
 
 def read_status(opened: OperatorSession, *, every: bool = False) -> Status:
-    """Everything that `relay status --json` prints; `every` relay, or only recent ones."""
+    """Everything that `relay status --json` prints; with `every`, all relays, else only recent ones."""
     found: Status = {"schema": opened.schema, "queue": opened.row("read_status")}
     found["lake"] = _lake(opened.row("read_lake"), found["queue"])
     found["recent"] = _recent(opened)
@@ -89,7 +89,7 @@ def picture(found: Status) -> RenderableType:
         columns = ["relay", "host", "broker", "listen", "in_flight", "lanes", "heard"]
         parts += ["", table([_relay_row(row) for row in found["relays"]], columns)]
     parts += _problems(found)
-    # Names and states of relays, codes, exchanges: Rich lets escape codes of foreign text pass.
+    # Foreign text, such as names of relays and exchanges, is cleaned here, because Rich lets its escape codes pass.
     return Group(*(words(part) if isinstance(part, str) else part for part in parts))
 
 
@@ -110,7 +110,7 @@ def _recent(opened: OperatorSession) -> Status:
     rows = opened.rows("read_recent")
     messages, minute = sum(row["messages"] for row in rows), sum(row["last_minute"] for row in rows)
     span = max((row["oldest_seconds"] for row in rows), default=0.0)
-    # If all rows of the view are younger than a minute, there may be more rows: then the span is their own time.
+    # If all rows of the view are younger than a minute, there may be more rows: then only the time of these rows counts.
     seconds = max(span, 0.001) if messages == RECENT and span < 60 else 60.0  # noqa: PLR2004 - the query's minute
     results = [{key: row[key] for key in ("result", "error_code", "messages")} for row in rows]
     return {"messages": messages, "seconds": span, "per_second": round(minute / seconds, 2), "results": results}
@@ -203,7 +203,7 @@ def _relay_problems(alive: list[Status]) -> list[str]:
 
 
 def _suspects(waiting: int) -> list[str]:
-    """What takes longer than the promised five seconds after the lock time."""
+    """Messages that take longer than the promised five seconds after the lock time."""
     return [f"{count(waiting, 'message')} back from an expired lock: each goes out alone, one after the other"] if waiting else []
 
 
@@ -248,7 +248,7 @@ def _transactions(writing: Status) -> list[str]:
 
 
 def _partitions(days_ahead: int) -> list[str]:
-    """A day of the archive that is missing soon."""
+    """The next day for which the archive has no partition: today or tomorrow."""
     if days_ahead > 0:
         return []
     day = "today, so nothing can be settled" if days_ahead < 0 else "tomorrow"

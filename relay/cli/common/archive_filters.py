@@ -27,7 +27,7 @@ class Span:
 
     @property
     def has_length(self) -> bool:
-        """Whether an end is a length of time, and so another time at each run of the command."""
+        """Whether --from or --to is a length of time, and so means another time at each run of the command."""
         return any(LENGTH.fullmatch(text) for text in (self.since, self.until) if text)
 
     def between(self, now: Callable[[], datetime], *, closed: bool = False) -> tuple[datetime | None, datetime | None]:
@@ -54,7 +54,7 @@ class Filter(Span):
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """How many are sent again, how fast and as what."""
+    """How many messages are sent again, how fast, and under which id."""
 
     limit: Annotated[int | None, typer.Option(min=1, help="At most this many.")] = None
     rate: Annotated[float | None, typer.Option(min=0.01, help="At most this many a second.")] = None

@@ -1,4 +1,4 @@
-"""Typer commands with help without types of flags, and with our own messages for wrong arguments."""
+"""Typer commands whose help shows no type after a flag, and which have our own messages for wrong arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands; its flags as those of `Command`."""
+    """A group of commands, whose help shows no type after a flag either."""
 
     def get_params(self, ctx: Any) -> Any:
         """See `plain_flags`."""

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 PATIENCE = 10.0
-"""Seconds for clean-up: uncommitted files, a transaction, Spark. It is optional, because a kill does no harm."""
+"""Seconds for clean-up: uncommitted files, a transaction, Spark. Clean-up is optional, because a kill does no harm."""
 SAME_SIGNAL_SECONDS = 1.0
 """Seconds in which a repeated signal counts as the same one: `timeout` signals the process and its group."""
 WRITE_SECONDS = 5.0
@@ -37,7 +37,7 @@ def interruptible() -> Iterator[None]:
         except KeyboardInterrupt:
             watch.end(watch.caught or signal.SIGINT)
         finally:
-            # Whatever the interrupt has turned into on its way: Spark's JVM may have got the signal too.
+            # Even if the interrupt has turned into another error on its way: Spark's JVM may have got the signal too.
             if watch.caught:
                 watch.end(watch.caught)
 

@@ -38,7 +38,7 @@ class FailedStep(NamedTuple):
 
     @property
     def stopped(self) -> bool:
-        """Whether it was a signal."""
+        """Whether a signal stopped the step."""
         return self.exit_code > SIGNALLED
 
     def plain(self) -> dict[str, Any]:

@@ -26,12 +26,12 @@ class Workers(NamedTuple):
 
     @property
     def alive(self) -> Relays:
-        """Those that live, by id."""
+        """The living relays or workers, by id."""
         return {row["id"]: row for row in self.rows if row["alive"]}
 
     @property
     def able(self) -> Relays:
-        """Those that live and reach their broker, by id."""
+        """The living relays or workers that reach their broker, by id."""
         return {id_: row for id_, row in self.alive.items() if row["state"].get("broker", "up") == "up"}
 
     @property

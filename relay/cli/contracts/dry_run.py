@@ -73,7 +73,7 @@ class Trial:
             known["ids"].append(message)
 
     def show(self) -> None:
-        """Print it, human-readable."""
+        """Print the result, human-readable."""
         typer.echo(
             f"{self.would_fail} of {count(self.messages, 'message')} would fail" + (" (--limit was reached)" if self.limited else "")
         )

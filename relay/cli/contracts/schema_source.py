@@ -18,7 +18,7 @@ from relay.cli.common.support import refuse
 
 _MODEL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _LARGEST = 1 << 20
-"""Bytes of a file that are read; a schema may have a quarter of them."""
+"""Most bytes of a file that are read; a schema may have a quarter of that."""
 
 
 def read_schema(source: str) -> Any:

@@ -31,20 +31,20 @@ class Handled:
 
 @dataclass(frozen=True)
 class CannotHandle:
-    """This handler cannot handle it; `why` is a sentence."""
+    """This handler cannot handle the message; `why` is a sentence."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class RetryLater:
-    """To be retried; `why` is a sentence, or empty if it was reported before."""
+    """The message is to be retried; `why` is a sentence, or empty if the reason was reported before."""
 
     why: str
     after: float = 0.0
     """At least this many seconds."""
     counts: bool = True
-    """Whether this was one of the message's tries; it was none if the receiver is away."""
+    """Whether this counts as one of the message's tries; it does not while the receiver is away."""
 
 
 Outcome = Handled | CannotHandle | RetryLater
@@ -54,7 +54,7 @@ class Handler(Protocol):
     """Does one thing with a dead message."""
 
     acts: bool
-    """False: it only shows the message, and does not acknowledge it."""
+    """False for a handler that only shows the message, and does not acknowledge it."""
     name: str
 
     def handle(self, dead: Dead) -> Outcome:
@@ -101,7 +101,7 @@ class CommandHandler:
 
     Args:
         argv: program and arguments; no shell sees them.
-        timeout: seconds until it is killed.
+        timeout: seconds until the command is killed.
         env: further variables of this process that the command gets.
 
     """

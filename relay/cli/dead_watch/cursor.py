@@ -41,7 +41,7 @@ class DeadCursor:
                 return
 
     def read(self, opened: OperatorSession, place: Place) -> dict[str, Any] | None:
-        """A message; None if it is acknowledged."""
+        """The message at a place; None if it is acknowledged."""
         return next((dead for dead in self._page(opened, before(place), 1, None) if place_of(dead) == place), None)
 
     def saw(self, dead: Mapping[str, Any]) -> None:
@@ -49,7 +49,7 @@ class DeadCursor:
         self._seen[place_of(dead)] = dead["exchange"]
 
     def knows(self, place: Place) -> bool:
-        """Whether it was seen."""
+        """Whether the message at a place was seen."""
         return place[0] < self._floor or place in self._seen
 
     def rise(self, floor: int, but: Callable[[str, Place], bool] = lambda *_: False) -> None:

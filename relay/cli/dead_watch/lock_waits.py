@@ -53,7 +53,7 @@ class LockWaits:
 
         Raises:
             StoreError: PostgreSQL went away.
-            RefusedError: it is refused for another reason than a lock.
+            RefusedError: the action is refused for another reason than a lock.
         """
         place = {name: dead[name] for name in ("id", "xid", "seq")}
         try:

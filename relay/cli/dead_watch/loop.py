@@ -115,7 +115,7 @@ class DeadWatch:
             self._turn = max(LOOK_EVERY, time.monotonic() - began)
 
     def _read_to_the_end(self, opened: OperatorSession) -> None:
-        # Read before the messages: messages that become visible later are at or above it.
+        # The floor is read before the messages: those that become visible later are at or above it.
         floor = read_floor(opened)
         self._is_cut = True
         for dead in self._walk.unseen(opened):

@@ -26,7 +26,7 @@ class WatchPlan:
     wanted: Mapping[str, object] = field(default_factory=lambda: dict.fromkeys(("exchange", "routing_key", "result", "error_code")))
     """Filter, as `watch_dead.sql` takes it."""
     look: Look | None = None
-    """Adds to a message what the handlers need."""
+    """A function that adds to a message what the handlers need."""
     ack: bool = False
     """Acknowledge messages that all handlers have handled, except those that a rule replays: the replay answers them."""
     tries: int = TRIES
@@ -36,5 +36,5 @@ class WatchPlan:
 
     @property
     def acts(self) -> bool:
-        """Whether the watch does more than show messages, so that two of the same would do it twice."""
+        """Whether the watch does more than show messages, so that two watches with the same plan would do everything twice."""
         return bool(self.rules) or any(each.acts for each in self.handlers)

@@ -25,7 +25,7 @@ class Replayer:
     """Carries out one rule.
 
     Args:
-        rule: which, when and how often.
+        rule: which messages are replayed, when and how often.
         earlier: rules that come first; a message that matches one of them is left to it.
         wanted: filter of the whole watch.
         ready: says whether the other handlers have finished with a message.

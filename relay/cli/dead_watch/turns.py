@@ -41,7 +41,7 @@ class _Line:
     since: int
     """Orders the lines: by arrival, and after a turn by the turn's end."""
     fresh: bool = True
-    """Whether it had no turn yet."""
+    """Whether the exchange had no turn yet."""
     heap: list[tuple[float, int, WaitingTry]] = field(default_factory=list)
     waiting_first: int = 0
     read_to: Place | None = None

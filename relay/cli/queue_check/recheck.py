@@ -49,7 +49,7 @@ class Recheck:
         return min(positions), max(positions)
 
     def knows(self, row: QueueRow) -> bool:
-        """Whether it is watched."""
+        """Whether a message is watched."""
         return row.id in self._ids
 
     def passed_over(self, now: Mapping[str, QueueRow], silent: Collection[str], claimed: Claimed) -> Iterator[QueueRow]:
@@ -64,7 +64,7 @@ class Recheck:
         split = {group: _by_change(rows, now, silent) for group, rows in self._groups.items()}
         fresh = [row for (kind, _), (_, changed) in split.items() if kind == "fresh" for row in changed]
         for group, (unchanged, changed) in split.items():
-            # If nothing of an exchange was claimed, fresh messages of other exchanges may still come before its own.
+            # If nothing of an exchange was claimed, relays may still be at fresh messages of other exchanges that come before its own.
             moved = changed or (fresh if group[0] == "fresh" else [])
             yield from (now[row.id] for row in self._skipped(group, unchanged, moved, now, claimed))
 
@@ -79,7 +79,7 @@ class Recheck:
         known = claimed([row.id for row in moved if row.id not in now])
         touched = [row for row in moved if row.id in now or row.id in known]
         if group[0] != "fresh" and self._met[group] > MAX_OF_GROUP:
-            # They have no order: while some are claimed, the others may still be waiting for their turn.
+            # These messages have no order: while some are claimed, the others may still be waiting for their turn.
             return []
         return [row for row in unchanged if any(_is_always_before(row, other) for other in touched)]
 

@@ -86,7 +86,7 @@ def why_lost(row: QueueRow) -> str | None:
 
 
 def why_left(row: QueueRow, since: datetime) -> str:
-    """Why a relay left a message alone that it had the time to find, and what to do."""
+    """Why the relays left a message alone although they had time to find it, and what to do."""
     if row.session is not None:
         return f"{holder(row.session)} keeps the row locked: end that transaction"
     what = "claimed it" if row.lock_ends_at is None else f"freed it (its lock ended {when(row.lock_ends_at)})"

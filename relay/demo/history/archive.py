@@ -87,6 +87,6 @@ class Archive:
 
 
 def _summary(row: dict[str, Any]) -> dict[str, Any]:
-    """What the ledger keeps of a row: its identity, the columns that join it to others, and a digest of all its columns."""
+    """What the ledger keeps of a row: its identity, the columns that join it to other rows, and a digest of all its columns."""
     kept = ("xid", "seq", "id", "exchange", "result", "replay_of", "archived_at")
     return {**{name: row[name] for name in kept}, "digest": digest(row)}

@@ -81,10 +81,10 @@ class Jobs:
         return json.loads(job.result.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
     async def kill_in_the_middle(self, table: Path, *words: str) -> list[Path]:
-        """Run a command, and kill it with all its children by SIGKILL once it has written files of the table and not committed them.
+        """Run a command, and kill it with all its children by SIGKILL once it has written files of the table but not committed them.
 
         Returns:
-            The files that it has left; none if it was not caught and ended by itself.
+            The files that the command has left; none if it was not caught and ended by itself.
         """
         job = self._start(words)
         catching = asyncio.create_task(asyncio.to_thread(_catch, job.process, table))

@@ -193,7 +193,7 @@ class Story:
         self._outcome |= {"replayed": sent["enqueued"], "replayed_again": again["enqueued"], "hour": int(hour.timestamp())}
 
     def _busiest_hour(self) -> datetime:
-        """The hour of the first day in which the most orders went out."""
+        """The hour in which the most orders of the first day went out."""
         first = self._today - timedelta(days=_FIRST_DAYS[0])
         times = [row.archived_at // 3_600_000_000 for row in ledger.lake_rows(self._table.parent) if _is_order_of(row, first)]
         if not times:

@@ -26,7 +26,7 @@ class Sums:
     later: int
     """Only in PostgreSQL, archived after the last export."""
     checksums: tuple[int, int]
-    """Of the exported rows, as the ledger and as the lake has them."""
+    """Checksums of the exported rows, as the ledger and as the lake has them."""
 
     @property
     def adds_up(self) -> bool:
@@ -158,5 +158,5 @@ def _partition(day: str) -> str:
 
 
 def _checksum(rows: Iterable[Row]) -> int:
-    """A sum needs no order of rows."""
+    """The sum of the rows' digests, which does not depend on the order of the rows."""
     return sum(int(row.digest[:15], 16) for row in rows)

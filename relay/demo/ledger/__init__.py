@@ -32,7 +32,7 @@ def check(folder: Path) -> Report:
     """Read the ledger in a folder and join it.
 
     Raises:
-        LedgerError: a file is missing (only faults may be), or a line is not what it should be.
+        LedgerError: a file is missing (only `faults.jsonl` may be missing), or a line is not what it should be.
     """
     return _Join(read(folder)).report()
 

@@ -56,7 +56,7 @@ class Fault(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many messages may come twice because of it."""
+        """How many messages may come twice because of the fault."""
         return self.in_flight if isinstance(self.in_flight, int) else len(self.in_flight)
 
     @property
@@ -71,7 +71,7 @@ class Producer(NamedTuple):
     committed: dict[str, Sent]
     rolled_back: set[str]
     unknown: dict[str, Sent]
-    """Messages of transactions whose end was not noted; one that is seen was committed."""
+    """Messages of transactions whose end was not noted; a message that is seen anywhere was committed."""
 
 
 class Ledger(NamedTuple):
@@ -97,7 +97,7 @@ def read(folder: Path) -> Ledger:
     """Read a folder.
 
     Raises:
-        LedgerError: a file is missing (only the faults' may be), or a line is not what it should be.
+        LedgerError: a file is missing (only that of the faults may be missing), or a line is not what it should be.
     """
     return Ledger(
         producer=_producer(_read(folder / PRODUCER, _line)),

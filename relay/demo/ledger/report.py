@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The numbers of a ledger. A tuple holds ids of messages and should be empty; a message counts in one of the sums."""
+    """The numbers of a ledger. Tuples hold ids of messages and should be empty; each committed message counts in one of the sums."""
 
     committed: int
     rolled_back: int
@@ -22,7 +22,7 @@ class Report:
     waiting: int
     """Not delivered, and still in the queue."""
     lost: tuple[str, ...]
-    """Committed, and neither delivered nor in the queue, and no result that explains it."""
+    """Committed, but neither delivered nor in the queue, nor archived with a result that explains this."""
     phantom: tuple[str, ...]
     """Delivered, queued or archived, though rolled back or never noted by the producer."""
     success_without_delivery: tuple[str, ...]
@@ -36,7 +36,7 @@ class Report:
     early: tuple[str, ...]
     """Delivered before `not_before`."""
     order_breaks: tuple[str, ...]
-    """First delivered after a later one of the same ordering key."""
+    """First delivered after a later message of the same ordering key."""
     duplicates: int
     """Deliveries beyond the first of each message."""
     faults: int
@@ -46,7 +46,7 @@ class Report:
     unexplained: tuple[str, ...]
     """Delivered more than once, though in flight at no fault; judged only if messages in flight are known by id."""
     recovery_seconds: float | None
-    """The longest time from a fault, or from the last fault meanwhile, until a message in flight is archived; None without a fault."""
+    """The longest time from a fault until a message in flight then is archived, or from the last fault before; None without a fault."""
     messages_per_second: float
     """First deliveries a second, from the first to the last."""
 

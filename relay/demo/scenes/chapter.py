@@ -14,7 +14,7 @@ from relay.demo.sidecars import Sidecars
 
 _SCENES: Final = (contract, schedule, keys, trace, inbox, request)
 _SECONDS: Final = 45.0
-"""Ample for all of them."""
+"""Ample time for all scenes, in seconds."""
 
 
 async def play(database_url: str, amqp_url: str, sidecars: Sidecars, say: Callable[[str], None]) -> list[Check]:

@@ -35,8 +35,8 @@ class Stage:
     """Where scenes play.
 
     Args:
-        database_url: has the outbox.
-        sidecars: run commands.
+        database_url: the database that has the outbox.
+        sidecars: run the commands of `relay`.
         audience: what consumers received.
         say: prints a line.
     """
@@ -52,7 +52,7 @@ class Stage:
         return await AsyncConnection.connect(self._database_url, application_name="example desk")
 
     async def commit(self, *statements: tuple[str, Mapping[str, object]]) -> list[tuple[Any, ...] | None]:
-        """Run statements in one transaction; return the first row of each, None without one."""
+        """Run statements in one transaction; return the first row of each, None for a statement without rows."""
         async with await self.connect() as connection:
             cursors = [await connection.execute(statement(name), values) for name, values in statements]
             return [await cursor.fetchone() if cursor.description else None for cursor in cursors]

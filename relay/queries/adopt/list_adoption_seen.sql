@@ -1,4 +1,4 @@
--- What a mirror saw of one table, by where it would have gone and why it could not.
+-- Rows of one table that a mirror saw, counted by the address of their message, and by the reason if a row cannot be one.
 SELECT s.exchange, s.routing_key, s.problem, count(*) AS rows
 FROM @schema@.queue_message_adoption_seen AS s
 WHERE s.source = %(source)s

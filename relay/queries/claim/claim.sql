@@ -1,10 +1,10 @@
 -- Lock due messages up to a number of bytes (at least one) and return them in claim order. A limit on bytes cuts by position, or by what
 -- the fragment says. Every changed column is unindexed, so the update stays HOT. RETURNING has no order of its own; the outer SELECT
--- restores it. `= ANY(ARRAY[one])` is an equality that only a look-up for each row can use, and no join. Where autovacuum has counted an empty
--- queue, PostgreSQL takes a walk over the whole primary key for cheaper (docs/decisions/0014). So in every statement that goes by position.
--- The first row alone has the header: this statement's own snapshot, how many were due, the database's clock, and what was refused where
--- the claim goes one by one. For a claim of fresh messages it has the bound of each range too. A large payload does not travel with the
--- claim, nor one that is longer as text than its size lets expect: see read_payload.
+-- restores it. `= ANY(ARRAY[one])` is an equality that only a look-up for each row can use, and no join. Otherwise PostgreSQL takes a join
+-- that walks the whole primary key to be cheaper, if autovacuum has counted an empty queue (docs/decisions/0014). Every statement that goes
+-- by position is written so. The first row alone has the header: this statement's own snapshot, how many were due, the database's clock,
+-- and what was refused if the claim goes one by one. For a claim of fresh messages it has the bound of each range too. A large payload does
+-- not come with the claim, nor one that is longer as text than its size lets expect: see read_payload.
 WITH @ranges@due AS MATERIALIZED (
 @due@
 ), chosen AS MATERIALIZED (

@@ -1,5 +1,6 @@
--- Which sources may have something to claim, asked by a relay that rests: one statement in place of one for each. Each look walks a fixed
--- number of messages, past transactions that are running; where that cuts it short the source looks for itself.
+-- Which sources may have something to claim, asked by a relay that rests: one statement in place of one for each source. Each look walks a
+-- fixed number of messages and passes over transactions that are running. A look that this number cuts short counts as found: the source
+-- then looks for itself.
 SELECT
     EXISTS (SELECT FROM unnest(%(pending)s::text::xid8[]) AS late (xid) WHERE pg_visible_in_snapshot(late.xid, pg_current_snapshot()))
     OR (

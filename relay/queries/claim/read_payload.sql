@@ -1,6 +1,6 @@
--- A piece of what did not travel with its claim, while the lock is ours: of the payload, and of the options behind it, as much of these as shows
--- that they are too long. How long both are, and the seconds that the server needed: of a long content it prints all for each piece.
--- They are not joined as a whole, which might be more than the gigabyte that a value may have.
+-- A piece of a payload, and of the options behind it, that did not come with their claim, while the lock is ours. Of the options only so
+-- much is read as shows that they are too long. Also how long both are, and the seconds that the server needed: for each piece it prints
+-- the whole of a long content. Payload and options are not joined as a whole, which might be more than the gigabyte that a value may have.
 SELECT substring(printed FROM %(start)s::int FOR %(length)s::int) || coalesce(
         substring(behind FROM greatest(%(start)s::int - octet_length(printed), 1)
             FOR greatest(least(%(length)s::int, %(start)s::int + %(length)s::int - 1 - octet_length(printed)), 0)),

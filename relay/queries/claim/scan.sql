@@ -1,7 +1,7 @@
 -- One page of a scan: what it finds that can be claimed, and how far it came. Reads only, and walks a fixed number of messages. A fresh
--- message without a key counts only where the head of its stream has passed it: its exchange's own stream, else the main one. Of an
--- ordering key only the lowest message of the page counts; find_heads looks for the head. A message with another cluster's higher id
--- is left to its conversion. Names of crowded exchanges are hashed with a seed: producers may choose names that have one hash without it.
+-- message without a key counts only if the head of its stream has passed it: its exchange's own stream, else the main one. Of an ordering
+-- key only the lowest message of the page counts; find_heads looks for the head. A message with another cluster's higher id is left until
+-- it is renumbered. Names of crowded exchanges are hashed with a seed: without it, producers could choose many names with the same hash.
 WITH walked AS MATERIALIZED (
 @walked@
 ), clock AS (
@@ -47,7 +47,8 @@ WITH walked AS MATERIALIZED (
 SELECT found.kind, found.xid::text::bigint, found.seq, found.exchange, found.ordering_key, found.lane, found.attempts,
     CASE WHEN last.cut THEN reached.xid END, CASE WHEN last.cut THEN reached.seq END,
     (SELECT one.xid::text::bigint FROM walked AS one WHERE place = 1), (SELECT one.seq FROM walked AS one WHERE place = 1),
-    -- Of a time that many messages share the rest may be cut off: the next page begins before it, or after it where nothing else came.
+    -- If many messages share a time, some of them may be cut off. Then the next page begins before that time, or after it if this page has
+    -- no earlier time.
     coalesce((SELECT max(available_at) FROM walked WHERE available_at < (SELECT available_at FROM reached)), reached.available_at)::text,
     (clock.now - make_interval(secs => %(lag)s))::text
 FROM clock CROSS JOIN last

@@ -1,4 +1,5 @@
--- As enqueue, for messages with a key. Returns the id of each in order; for what a dedup_key knows already, which is no row, the first one's.
+-- As enqueue, for messages with a key. Returns the id of each in order. A message whose dedup_key is known already is not inserted; its id
+-- here is that of the first message.
 WITH given AS MATERIALIZED (
     SELECT *
     FROM unnest(%(ids)s::uuid[], %(exchanges)s::text[], %(routing_keys)s::text[], %(contents)s::text[], %(bodies)s::bytea[], %(options)s::text[],

@@ -1,5 +1,5 @@
-    -- Where to look: late transactions, then everything above the head, below this snapshot's next transaction: whatever claims to stand higher
-    -- has another cluster's ids. Of a late transaction that was rolled back nothing is left to find.
+    -- Where to look: late transactions, then everything above the head and below this snapshot's next transaction. Messages that stand
+    -- higher have another cluster's ids. A late transaction that was rolled back has left nothing to find.
     SELECT place, from_xid, from_seq,
         CASE WHEN place < cardinality(%(from_xids)s::text::xid8[]) AND from_xid < next AND pg_xact_status(from_xid) = 'aborted' THEN from_xid
             ELSE least(to_xid, next) END AS to_xid

@@ -1,6 +1,7 @@
-    -- Messages that a scan has found, by their positions, if they are still claimable; of an ordering key what was its head when it was found. The rows of the heads'
-    -- lanes are locked FOR SHARE, once each and in order, and their epochs are checked on the locked versions: a plain EXISTS let two owners
-    -- in. What another session has locked is skipped: the next round of the scan finds it again.
+    -- Messages that a scan has found, by their positions, if they are still claimable. Of an ordering key that is the message that was its
+    -- head when it was found. The rows of the heads' lanes are locked FOR SHARE, once each and in order. Their epochs are checked on the
+    -- locked versions, because a plain EXISTS let two owners in. Messages that another session has locked are skipped: the next round of
+    -- the scan finds them again.
     WITH owned AS MATERIALIZED (
         SELECT lane.lane
         FROM unnest(%(lanes)s::smallint[], %(epochs)s::bigint[]) AS mine (lane, epoch)
@@ -9,8 +10,8 @@
         ORDER BY lane.lane
         FOR SHARE OF lane
     )
-    -- The oldest goes in any case. What else a limit on bytes lets through is shared between the exchanges: cut by position alone, the oldest
-    -- large messages would take the room of all others.
+    -- The oldest message goes in any case. The room that a limit on bytes leaves is shared between the exchanges: cut by position alone,
+    -- the oldest large messages would take the room of all others.
     SELECT one.xid, one.seq, one.size, CASE WHEN row_number() OVER (ORDER BY one.xid, one.seq) > 1
         THEN sum(one.size) OVER (PARTITION BY one.exchange ORDER BY found.place) ELSE 0 END AS bytes_of_exchange
     FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[]) WITH ORDINALITY AS found (xid, seq, place)

@@ -1,4 +1,5 @@
-    -- Messages that somebody names, if they are ready, by queue_message_id_key. Those of an ordering key have their turn.
+    -- Messages that somebody names, if they are ready, by queue_message_id_key. Messages of an ordering key are left out: they have their
+    -- turn.
     SELECT xid, seq, @size@
     FROM @schema@.queue_message
     WHERE id = ANY(%(ids)s::text[]::uuid[])

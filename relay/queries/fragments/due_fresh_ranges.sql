@@ -1,8 +1,9 @@
 asked AS MATERIALIZED (
 @asked@
 ), gap AS MATERIALIZED (
-    -- Past transactions that are running. Nothing of them is visible, but a walk looks up each of their messages in the table. No walk ends at
-    -- (xid, 0) of one that is passed: PostgreSQL 15 reads all index entries with that xid before it stops.
+    -- Passes over transactions that are running: nothing of them is visible, but a walk would look up each of their messages in the table.
+    -- No walk ends at (xid, 0) of a transaction that is passed over: PostgreSQL 15 would read all index entries with that xid before it
+    -- stops.
     @gaps@
 ), bounded AS MATERIALIZED (
     -- Each range ends after a fixed number of messages, at its bound.

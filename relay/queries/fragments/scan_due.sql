@@ -1,4 +1,4 @@
-    -- In the order in which their waits ended, after a time, by queue_message_available_at_idx.
+    -- Messages whose waits ended after a time, in the order of these ends, by queue_message_available_at_idx.
     SELECT row_number() OVER () AS place, one.*
     FROM (
         SELECT xid, seq, exchange, ordering_key, lane, attempts, available_at, lock_expires_at, locked_by

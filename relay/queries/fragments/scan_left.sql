@@ -1,4 +1,4 @@
-    -- In claim order, from where the last page ended, past transactions that are running.
+    -- Messages in claim order, from where the last page ended; passes over transactions that are running.
     SELECT row_number() OVER () AS place, one.*
     FROM (
         SELECT message.*

@@ -1,4 +1,4 @@
--- Where messages are that somebody names: in the queue and in what state, else with which result in the archive.
+-- Where the named messages are: in the queue, and in what state; else in the archive, and with which result.
 SELECT named.id, message.id IS NOT NULL, relay.name, message.lock_expires_at::text, message.available_at::text,
     message.ordering_key IS NOT NULL, archive.result, archive.error_code
 FROM unnest(%(ids)s::text[]) AS named (id)

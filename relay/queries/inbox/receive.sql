@@ -1,8 +1,8 @@
--- Write deliveries in the order of the arrays, each of which its queue has not brought before; return how many. Marks are made in the order
--- of their keys, so that two receivers that bring the same ones never wait for each other.
--- What may be long is sent in binary: in an array as text each quote would be escaped, and be an object of its own meanwhile.
--- Acknowledged after the COMMIT: it must have reached the disk, whatever the database, the role or a pooler has set.
--- A mark of a transaction that is still open is waited for as long as `patience` says, behind a pooler, too.
+-- Write deliveries in the order of the arrays, except those that their queue has brought before; return how many were written. Marks are
+-- made in the order of their keys, so that two receivers that bring the same deliveries never wait for each other. Values that may be long
+-- are sent in binary: in an array as text each quote would be escaped, and be an object of its own meanwhile. Deliveries are acknowledged
+-- after the COMMIT: it must have reached the disk, whatever the database, the role or a pooler has set. If an open transaction has made the
+-- same mark, the wait for it lasts as long as `patience` says, behind a pooler too.
 WITH durable AS MATERIALIZED (
     SELECT set_config('synchronous_commit', 'on', true)
 ), delivery AS MATERIALIZED (
@@ -24,6 +24,6 @@ WITH durable AS MATERIALIZED (
     ORDER BY place
     RETURNING 1
 )
--- What a trigger of the application's skips must not be acknowledged.
+-- A delivery whose row a trigger of the application's skips must not be acknowledged.
 SELECT @schema@.queue_message_none_skipped('queue_message', (SELECT count(*) FROM fresh), (SELECT count(*) FROM written)),
     (SELECT count(*) FROM durable)

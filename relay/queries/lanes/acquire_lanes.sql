@@ -1,5 +1,5 @@
--- Take up to so many lanes that are free or whose owner has fallen silent; a new owner means a new epoch. A report from further ahead than
--- a lease was written before the clock was set back: its relay is silent, or has not reported since.
+-- Take up to so many lanes that are free or whose owner has fallen silent; a new owner means a new epoch. A heartbeat that lies more than a
+-- lease ahead was written before the clock was set back: its relay is silent, or has not reported since.
 WITH free AS (
     SELECT lane FROM @schema@.queue_message_lane AS lane
     WHERE owner IS NULL OR lease_expires_at <= coalesce(%(now)s, now()) OR NOT EXISTS (

@@ -1,11 +1,12 @@
 -- The head of each of these ordering keys: its lowest message in any state. It is looked for from the key's bound on. Below the bound it is
--- looked for in the transactions that were running when the bound was learned and have ended since. Those that ran when heads were looked
--- for last are given once for all keys: a transaction that runs longer than a bound is known was below it from the beginning. Dead index
--- entries below the bound are not walked, and messages with another cluster's higher ids are left to their conversion. Where there are
--- messages that were renumbered (sql/0024, their transaction is 2), any key may have one below its bound; up to which number there are is
--- noted each minute (sql/0042). Goes past transactions that are running, and looks for nothing of one that was rolled back. The key is part
--- of the order, and no plain equality: otherwise the primary key gives that order. Where statistics know few keys, PostgreSQL then walks
--- all of it for a key without messages (7,225 pages of 200,000 messages instead of 4). An array of one ends a walk behind its gap.
+-- looked for in the transactions that were running when the bound was learned and have ended since. The transactions that ran when heads
+-- were last looked for are given once for all keys: a transaction that has run for longer than a bound is known was below that bound from
+-- the beginning. Dead index entries below the bound are not walked, and messages with another cluster's higher ids are left until they are
+-- renumbered. If there are messages that were renumbered (sql/0024, their transaction is 2), any key may have one of them below its bound;
+-- the highest of their numbers is noted each minute (sql/0042). Passes over transactions that are running, and looks for nothing of a
+-- transaction that was rolled back. The key is part of the order, and not compared by a plain equality: otherwise the primary key could
+-- give that order. If statistics know few keys, PostgreSQL would walk the whole primary key for a key without messages (7,225 pages of
+-- 200,000 messages instead of 4). The array of one key ends a walk behind its gap.
 WITH asked AS MATERIALIZED (
     SELECT ordering_key, from_xid, from_seq, place
     FROM unnest(%(keys)s::text[], %(from_xids)s::text::xid8[], %(from_seqs)s::text::bigint[]) WITH ORDINALITY

@@ -1,6 +1,7 @@
--- Ordering keys of fresh messages, each with its lane and its lowest message here: of late transactions and above the lanes' head, by queue_message_ordered_idx in claim
--- order (the third column of the order lets no other index give it). Goes past transactions that are running, walks a fixed number of messages and
--- says how far it came where that cut it short. Nothing is locked and no key's head is looked for; find_heads does that by key.
+-- Ordering keys of fresh messages, each with its lane and its lowest message among late transactions and above the lanes' head. They come
+-- in claim order by queue_message_ordered_idx; because of the third column of the order, no other index can give it. Passes over
+-- transactions that are running, walks a fixed number of messages, and says how far it came if that number cut it short. Nothing is locked
+-- and no key's head is looked for; find_heads does that by key.
 WITH asked AS MATERIALIZED (
 @asked@
 ), gap AS MATERIALIZED (

@@ -1,7 +1,7 @@
 -- The state of the queue as one object, for metrics, with the age of the oldest transaction that keeps vacuum off: one that writes, reads
--- on, or is prepared. 0 where there is none; null where the role may not see how old the others are (pg_read_all_stats), since the age of
--- what it does see says nothing. The clock is the database's, for the relay to hold its own against. Of what waits under a key at most 100,000
--- are counted.
+-- on, or is prepared. The age is 0 if there is no such transaction. It is null if the role may not see how old those of others are
+-- (pg_read_all_stats), since the age of the visible ones says nothing. The clock is the database's; the relay compares its own with it.
+-- Of the messages that wait under a key at most 100,000 are counted.
 SELECT to_jsonb(status) || to_jsonb(overdue) || jsonb_build_object('clock', extract(epoch FROM clock_timestamp())::float8,
     'keyed', (SELECT count(*) FROM (SELECT FROM @schema@.queue_message_keyed_row LIMIT 100000) AS first),
     'schedules_failing', (SELECT count(*) FROM @schema@.queue_message_schedule_failing), 'oldest_transaction_seconds', (

@@ -1,6 +1,6 @@
 -- The policy that the database carries out, what operators hold or limit, and how many relays share a limit (those heard of lately). Also
 -- in how many seconds the next tick of a schedule is, a day at the most, and which message contracts there are. The latter is a text that
--- changes with each of them, empty without any.
+-- changes whenever a contract does, and is empty without contracts.
 SELECT 'setting' AS kind, name, value FROM @schema@.queue_message_setting
 UNION ALL
 SELECT 'paused', exchange, '' FROM @schema@.queue_message_pause

@@ -1,5 +1,5 @@
--- A relay leaves: its lanes are free at once; its row stays only while messages still carry its locks, and says so. Nothing happens if the row
--- is another relay's (see heartbeat.sql). Lanes of a relay without a row are free anyway.
+-- A relay leaves: its lanes are free at once. Its row stays only while messages still carry its locks, and says that the relay has left.
+-- Nothing happens if the row is another relay's (see heartbeat.sql). Lanes of a relay without a row are free anyway.
 WITH own AS MATERIALIZED (
     SELECT id FROM @schema@.queue_message_relay WHERE id = %(relay_id)s AND started_at = %(started_at)s::timestamptz
 ), freed AS (

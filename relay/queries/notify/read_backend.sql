@@ -1,2 +1,2 @@
--- Differs from what the server said at login where there is a connection pool in between.
+-- The session's process id; with a connection pool in between it differs from the one that the server said at login.
 SELECT pg_catalog.pg_backend_pid() AS pid

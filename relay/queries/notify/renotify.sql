@@ -1,2 +1,2 @@
--- In mode always, notify the oldest waiting messages again.
+-- In mode always, notify relays again of the oldest waiting messages.
 SELECT @schema@.queue_message_renotify()

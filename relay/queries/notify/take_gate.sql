@@ -1,2 +1,2 @@
--- While a relay holds the gate, an INSERT notifies. Does not wait; lost with the session.
+-- Take the gate, without waiting; it is lost with the session. While a relay holds the gate, an INSERT notifies.
 SELECT pg_try_advisory_lock(@schema@.queue_message_gate_key()) AS taken

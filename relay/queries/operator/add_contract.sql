@@ -1,2 +1,2 @@
--- Add a version of a message contract; its number, and whether it was not there before.
+-- Add a version of a message contract; returns its number, and whether it is new.
 SELECT added, made FROM @schema@.queue_message_contract_add(%(exchange)s, %(routing_key)s, %(schema)s::text::jsonb, %(version)s::integer, %(mode)s)

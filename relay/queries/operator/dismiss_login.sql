@@ -1,2 +1,2 @@
--- Take a login's membership in this outbox's role of a kind back; null where it had none.
+-- Take back a login's membership in this outbox's role of a kind; null if it had none.
 SELECT @schema@.queue_message_dismiss(%(kind)s, %(login)s) AS role

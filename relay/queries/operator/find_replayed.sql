@@ -1,6 +1,7 @@
--- Which archived messages another transaction has replayed: when, and as what. Meant is the one at a place, or without one the newest that was
--- archived under an id; with the same id a replay counts if it waits still or went out. Where several messages have one id, a replay counts for the
--- place that the audit has of it. The audit knows of replays that retention has dropped; before migration 44 it knew no places.
+-- Which archived messages another transaction has replayed: when, and as what. With a place the message at it is meant, without a place the
+-- newest one that was archived under the id. A replay with the same id counts if it still waits or was sent. If several messages have one
+-- id, a replay counts for the place that the audit notes. The audit knows of replays that retention has dropped; before migration 44 it
+-- noted no places.
 WITH meant AS MATERIALIZED (
     SELECT DISTINCT ON (asked.id, asked.xid, asked.seq) asked.id, asked.xid::text AS xid, asked.seq, format('%%s/%%s', kept.xid, kept.seq) AS place,
         kept.archived_at, kept.state = 'success' AND kept.replay_of = kept.id AS sent_again

@@ -1,5 +1,5 @@
--- Messages that were sent within a message, or that it replaced when it was sent, in their order: the fold archived them in the transaction that
--- inserted it.
+-- Messages that were sent within a message, or that it replaced when it was sent, in their order: the fold archived them in the transaction
+-- that inserted that message.
 SELECT id, error_code FROM @schema@.queue_message_state
 WHERE archived_xid = ANY (ARRAY(
         SELECT xid FROM @schema@.queue_message_state WHERE id = %(id)s AND (%(xid)s::text IS NULL OR xid = %(xid)s::text::xid8 AND seq = %(seq)s)))

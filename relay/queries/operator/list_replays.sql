@@ -1,4 +1,5 @@
--- What archived messages with an id were enqueued as again, or the one at a place. of_place: which of them; null where the audit does not say.
+-- The replays of the archived messages with an id, or of the one at a place. of_place says which of the messages was replayed; null if the
+-- audit does not say.
 SELECT * FROM (
     SELECT sent.id, sent.state, sent.created_at, (
         SELECT max(became ->> 'place') FROM @schema@.queue_message_audit

@@ -1,5 +1,5 @@
--- What an exchange's messages held, the newest first; for roles that may read the archive. No body: that there is one says enough. What no relay
--- could read is left out: PostgreSQL cannot hand it out, in place of all rows.
+-- What an exchange's messages held, the newest first; for roles that may read the archive. Bodies are not read: that there is one says
+-- enough. Messages that no relay could read are left out: because of one PostgreSQL would return no row at all.
 SELECT id::text, routing_key, content::text AS content, body IS NOT NULL AS "binary"
 FROM @schema@.queue_message_archive
 WHERE exchange = %(exchange)s AND archived_at >= %(since)s AND error_code IS DISTINCT FROM 'content_unprintable'

@@ -1,4 +1,4 @@
--- What a dead message held, and how many bytes that takes here; nothing of it where that is more than most. For roles that may read the table.
+-- What a dead message held, and how many bytes that takes here; no content if it takes more than `most`. For roles that may read the table.
 SELECT CASE WHEN size <= %(most)s THEN content END AS content, CASE WHEN size <= %(most)s THEN options END AS options,
     CASE WHEN size <= %(most)s THEN body END AS body, size
 FROM (

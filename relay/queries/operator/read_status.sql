@@ -1,4 +1,4 @@
--- The queue in one row. Of what waits under a key at most 100,000 are counted.
+-- The queue in one row. Of the messages that wait under a key at most 100,000 are counted.
 SELECT waiting, ready, locked, delayed, counted, oldest_seconds, dead_unacknowledged, blocked_keys, paused_exchanges, limited_exchanges, suspects, relays_alive,
     partition_days_ahead, notification_queue_usage, export_lag_seconds, export_unverified_days, export_differing_partitions,
     (SELECT count(*) FROM (SELECT FROM @schema@.queue_message_keyed_row LIMIT 100000) AS first) AS keyed,

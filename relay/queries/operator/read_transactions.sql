@@ -1,6 +1,6 @@
--- Transactions that write in this database, prepared ones too: a relay remembers each that began before its head. `open_seconds` is the
--- age of the oldest that keeps vacuum off, also by reading on. An age is null where one of them is hidden, as others' are from a role that
--- may not see them (pg_read_all_stats): `hidden` counts those.
+-- Transactions that write in this database, prepared ones too: a relay remembers each that began before its head. `open_seconds` is the age
+-- of the oldest transaction that keeps vacuum off, even if it only reads. An age is null if one of the transactions is hidden, as those of
+-- others are from a role without pg_read_all_stats; `hidden` counts them.
 SELECT count(*) FILTER (WHERE writes) AS writing, count(*) FILTER (WHERE prepared) AS prepared,
     count(*) FILTER (WHERE began IS NULL) AS hidden,
     CASE WHEN bool_and(began IS NOT NULL) FILTER (WHERE writes)

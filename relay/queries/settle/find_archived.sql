@@ -1,5 +1,6 @@
--- Which of these messages a settle of ours has archived although its answer was lost. A success that is gone without a trace was ours too:
--- successes are not always kept, and a relay that takes a message over leaves it in the queue, or in the archive if they are.
+-- Which of these messages a settle of ours has archived although its answer was lost. A success that is gone without a trace was ours too,
+-- because successes are not always archived. A relay that took the message over would have left it in the queue, or in the archive if
+-- successes are archived.
 SELECT archive.id::text
 FROM @schema@.queue_message_archive AS archive
 WHERE archive.id = ANY(%(ids)s::uuid[]) AND archive.handled_by = %(handled_by)s AND archive.claimed_at = to_timestamp(%(claimed_at)s)

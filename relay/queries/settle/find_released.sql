@@ -1,5 +1,5 @@
 -- Which of these messages a release of ours has returned to the queue although its answer was lost: they are as it left them, or another
--- claim has followed. A sweep would have left its own words and, of a claim that was returned uncounted, a higher count. Each row is looked
+-- claim has followed. A sweep would have left its own words, and a higher count for a claim that was returned uncounted. Each row is looked
 -- up by itself, as in claim.sql.
 WITH left_as AS MATERIALIZED (
     SELECT xid, seq, id, attempts, error

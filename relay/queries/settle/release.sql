@@ -1,7 +1,7 @@
--- Messages return to the queue, due after their delay, fenced by the lock token. A claim that does not count as an attempt is subtracted again, and with
--- it goes the mark of a suspect, locked_by: whether the message kills relays is as open as before. Returns the positions of those that were
--- not returned, and whether another session holds the row: otherwise the message is not ours any more. No row is waited for. No key
--- changes, so the lock of a foreign key holds nothing up. Each row is looked up by itself, as in claim.sql.
+-- Messages return to the queue, due after their delay, fenced by the lock token. A claim that does not count as an attempt is subtracted
+-- again. The mark of a suspect, locked_by, then stays: whether the message kills relays is as open as before. Returns the positions of the
+-- messages that were not returned, and whether another session holds the row: otherwise the message is not ours any more. No row is waited
+-- for. No key column changes, so the locks of foreign keys hold nothing up. Each row is looked up by itself, as in claim.sql.
 WITH outcome AS MATERIALIZED (
     SELECT xid, seq, delay, given_back, error
     FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[], %(delays)s::float8[], %(given_back)s::int[], %(errors)s::text[])

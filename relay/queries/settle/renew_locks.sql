@@ -1,7 +1,6 @@
--- Extend the locks of messages in flight, fenced by the lock token. Returns the positions of those that were not extended, and whether another
--- session holds the row: otherwise the message is not ours any more. No row is waited for. No key changes, so the lock of a foreign key
--- holds nothing up.
--- Each row is looked up by itself, as in claim.sql.
+-- Extend the locks of messages in flight, fenced by the lock token. Returns the positions of the messages whose locks were not extended,
+-- and whether another session holds the row: otherwise the message is not ours any more. No row is waited for. No key column changes, so
+-- the locks of foreign keys hold nothing up. Each row is looked up by itself, as in claim.sql.
 WITH held AS MATERIALIZED (
     SELECT xid, seq FROM unnest(%(xids)s::text::xid8[], %(seqs)s::text::bigint[]) AS held (xid, seq)
 ), free AS MATERIALIZED (

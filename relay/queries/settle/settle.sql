@@ -1,10 +1,9 @@
--- Move messages from the queue to the archive with their results, fenced by the lock token, in one statement.
--- Returns the positions of those that were not moved, and whether the message is still ours: another session holds the row, or a trigger of
--- the application's keeps it.
--- What a trigger of the application's keeps out of the archive is an error, or it would be nowhere.
--- First without skip: nothing is locked twice, and a row that another session holds spoils the statement after `patience`, a lock_timeout
--- that ends with the transaction (null: the session's own). With skip such rows stay, and their neighbours are moved. See docs/decisions/0036.
--- The arrays are padded with NULL where shorter. Each row is looked up by itself, as in claim.sql.
+-- Move messages from the queue to the archive with their results, fenced by the lock token, in one statement. Returns the positions of the
+-- messages that were not moved, and whether the message is still ours: another session holds the row, or a trigger of the application's
+-- keeps it. A row that a trigger of the application's keeps out of the archive is an error; otherwise it would be in neither table. First
+-- tried without `skip`: nothing is locked twice, but a row that another session holds makes the statement fail after `patience`. This is a
+-- lock_timeout that ends with the transaction (null: the session's own). With `skip` such rows stay, and their neighbours are moved. See
+-- docs/decisions/0036. The arrays are padded with NULL where shorter. Each row is looked up by itself, as in claim.sql.
 WITH named AS MATERIALIZED (
     SELECT xid, seq, coalesce(result, 'success') AS result, error_code, error_detail, published, confirmed
     FROM set_config('lock_timeout', coalesce(%(patience)s, current_setting('lock_timeout')), true),

@@ -79,7 +79,7 @@ class Broker:
         """Declare an exchange, as the applications' own set-up does in production; the relay never declares anything.
 
         Raises:
-            TopologyError: a different one of that name exists.
+            TopologyError: a different exchange of that name exists.
         """
         self._do(lambda: self._server.topology.declare_exchange(name, kind, internal=internal))
 
@@ -91,7 +91,7 @@ class Broker:
         """Declare a queue; the default exchange routes to it by name. A full queue refuses messages (nack).
 
         Raises:
-            TopologyError: a different one of that name exists.
+            TopologyError: a different queue of that name exists.
         """
         self._do(lambda: self._server.topology.declare_queue(name, max_length=max_length))
 
@@ -100,7 +100,7 @@ class Broker:
 
         Args:
             queue: its name.
-            exchange: which must have been declared.
+            exchange: an exchange that was declared.
             routing_key: a key, or for a topic exchange a pattern; the pattern `#` matches everything.
             arguments: for a headers exchange: the headers that must match, and `x-match`.
 

@@ -111,7 +111,7 @@ class Topology:
         """Declare an exchange; it may be repeated, but not with another type.
 
         Raises:
-            TopologyError: a different one of that name exists, or the type is invalid.
+            TopologyError: a different exchange of that name exists, or the type is invalid.
         """
         if kind not in {"direct", "fanout", "topic", "headers"}:
             raise TopologyError(f"An exchange is direct, fanout, topic or headers, not {kind!r}.")
@@ -123,7 +123,7 @@ class Topology:
         """Declare a queue; the default exchange routes to it by name. It may be repeated.
 
         Raises:
-            TopologyError: one of that name with another length exists.
+            TopologyError: a queue of that name with another length exists.
         """
         known = self.queues.setdefault(name, Queue(name, max_length))
         if known.max_length != max_length:
@@ -147,7 +147,7 @@ class Topology:
         """The queue of that name.
 
         Raises:
-            TopologyError: it was not declared.
+            TopologyError: the queue was not declared.
         """
         try:
             return self.queues[name]

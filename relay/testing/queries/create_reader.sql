@@ -1,6 +1,6 @@
 -- What this very transaction has enqueued, in the order of its INSERTs, as one JSON text that every driver can hand over; also for a login
--- that may not read the queue. It is the mark of a test database too: relay.testing makes it, and no migration. As its body is text, no
--- migration meets it.
+-- that may not read the queue. The function also marks a test database, because relay.testing makes it and no migration does. Its body is a
+-- text, so no migration is hindered by it.
 CREATE OR REPLACE FUNCTION @schema@.queue_message_testing() RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 SELECT coalesce(json_agg(message ORDER BY message.seq), '[]')::text

@@ -1,4 +1,4 @@
--- Seconds until something is due that is not yet; null for nothing.
+-- Seconds until the next time at which something becomes due; null if nothing waits for a time.
 SELECT extract(epoch FROM min(moment) - now())::float8 FROM (
     SELECT min(available_at) AS moment FROM @schema@.queue_message WHERE available_at > now()
     UNION ALL

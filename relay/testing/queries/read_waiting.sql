@@ -1,4 +1,4 @@
--- What is committed and not settled, in the order in which it goes out where nothing waits, as one JSON text.
+-- What is committed and not settled, in the order in which it goes out if nothing waits, as one JSON text.
 SELECT CAST(coalesce(json_agg(message ORDER BY message.xid, message.seq), '[]') AS text)
 FROM (
 @messages@
