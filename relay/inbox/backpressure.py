@@ -21,7 +21,7 @@ class InboxBackpressure:
     Args:
         source: is paused and resumed.
         inbox: is counted.
-        limit: messages in the inbox from which the source is paused; deliveries received before are still written.
+        limit: how many messages must be in the inbox for the source to be paused; deliveries received before that are still written.
         emit: takes events.
 
     """

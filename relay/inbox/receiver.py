@@ -47,7 +47,7 @@ class Receiver:
         inbox: where deliveries are written.
         batch_size: deliveries in one write.
         batch_bytes: about how many bytes of payload are in one write.
-        limit: messages in the inbox from which the source is paused.
+        limit: how many messages must be in the inbox for the source to be paused.
         emit: takes events.
         clock: monotonic seconds.
 
@@ -126,7 +126,7 @@ class Receiver:
             await self._backpressure.wrote(received.new)
 
     async def _try_held(self) -> None:
-        """Try each held delivery once. Free ones are written, however long it takes; the others delay new ones by a tenth at most."""
+        """Try each held delivery once. Those free by now are written, however long it takes; the rest take a tenth of the time at most."""
         wasted = 0.0
         for _ in range(len(self._held)):
             began, held = self._clock(), self._held.pop()

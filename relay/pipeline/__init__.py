@@ -1,1 +1,1 @@
-"""The archive into a lake, and numbers out of it: export, metrics, report, verification, replay, reconciliation."""
+"""Copies the archive into a lake, and works with the copy: export, metrics, report, verification, replay, reconciliation."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NAME = "queue_message_archive"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _DIGITS = 6
-"""Of a number of tasks; no cluster has more."""
+"""How many digits a number of tasks may have; no cluster needs more."""
 _COMPARED = {EqualTo: "=", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
 _PUSHED = frozenset({"text", "int2", "int4", "int8", "timestamptz", "uuid", "bool"})
 """Types whose order and equality are the same in Spark and, by the collation "C", in PostgreSQL."""
@@ -48,15 +48,15 @@ def register(spark: SparkSession) -> None:
     """Make the format known to the session.
 
     Options: `url`, which Spark never shows, by default the driver's RELAY_PIPELINE_DATABASE_URL or RELAY_DATABASE_URL; `schema`, by default
-    RELAY_SCHEMA or public; `partitions`, tasks that share the work, 1 by default. Filters go to PostgreSQL where Spark allows it. What is
-    wrong with an option is one sentence in what Spark says of it.
+    RELAY_SCHEMA or public; `partitions`, tasks that share the work, 1 by default. Filters go to PostgreSQL where Spark allows it. If an
+    option is wrong, Spark's error contains one sentence about it.
     """
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     spark.dataSource.register(PushingArchive if pushes else ArchiveSource)
 
 
 class Given(NamedTuple):
-    """What the options say, or where they say nothing the settings of this process."""
+    """The options; an absent `url` or `schema` comes from the settings of this process."""
 
     url: str
     schema: str
@@ -64,7 +64,7 @@ class Given(NamedTuple):
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Given:
-        """Read the options; PipelineError, SettingsError where one is unknown or wrong, or no database is named at all."""
+        """Read the options; PipelineError or SettingsError if an option is unknown or wrong, or no database is named at all."""
         given = {name.lower(): text for name, text in options.items()}
         if unknown := sorted(given.keys() - set(cls._fields)):
             raise PipelineError(f"{NAME} has no option {unknown[0]}: it takes {', '.join(cls._fields)}.")
@@ -88,7 +88,7 @@ class ArchiveSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The name that `format` takes."""
         return NAME
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -113,7 +113,7 @@ class ArchiveSource(DataSource):
 
 
 class PushingArchive(ArchiveSource):
-    """As Archive, where Spark hands filters over."""
+    """As `ArchiveSource`, for sessions in which Spark hands filters over."""
 
     def reader(self, schema: StructType) -> ArchiveReader:
         """A reader that takes filters."""
@@ -121,7 +121,7 @@ class PushingArchive(ArchiveSource):
 
 
 class ArchiveRange(InputPartition):
-    """One task's share."""
+    """The share of the archive that one task reads."""
 
     def __init__(self, cut: RowRange) -> None:
         super().__init__(cut)
@@ -129,19 +129,19 @@ class ArchiveRange(InputPartition):
 
 
 class ArchiveReader(DataSourceReader):
-    """Reads what is committed now, by ADBC in each task; rows that come meanwhile may be in some tasks and not in others."""
+    """Reads committed rows, by ADBC in each task. If rows are committed meanwhile, some tasks may see them and others not."""
 
     def __init__(self, conninfo: str, query: str, columns: list[ArchiveColumn], wanted: Mapping[str, bool], tasks: int) -> None:
         known = schema_of(columns)
         if unknown := [name for name in wanted if name not in known.names]:
             raise PipelineError(f"The archive has no column {unknown[0]}: leave it out of .schema(…).")
         self._conninfo, self._query, self._columns, self._tasks = conninfo, query, columns, tasks
-        # What the user calls nullable has to be, also where the archive never has a null.
+        # A column that the user calls nullable has to be nullable here, even if the archive never has a null in it.
         self._schema = pa.schema([known.field(name).with_nullable(nullable) for name, nullable in wanted.items()])
         self._conditions: list[str] = []
 
     def partitions(self) -> list[ArchiveRange]:
-        """Shares by number, so that no statement is needed to find them."""
+        """One share for each task, defined by its number alone, so that no statement is needed to divide the archive."""
         return [ArchiveRange(RowRange(0, BEYOND, part, self._tasks)) for part in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -149,7 +149,7 @@ class ArchiveReader(DataSourceReader):
         assert isinstance(partition, ArchiveRange)
         needed = {*self._schema.names, "xid", "seq", "archived_at"}
         columns = guarded_list([column for column in self._columns if column.name in needed]).as_string(None)
-        # The condition comes last: its values may hold anything.
+        # The condition is inserted last, because its values may contain anything, a placeholder too.
         query = (
             statement(self._query, partition.cut)
             .replace("@columns@", columns)
@@ -164,7 +164,7 @@ class PushingReader(ArchiveReader):
     """Filters that PostgreSQL judges as Spark does become part of the statement; the others stay with Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - the name is Spark's
-        """Take what can be taken; return the rest."""
+        """Take the filters that PostgreSQL can apply; return the others."""
         kinds = {column.name: column.kind for column in self._columns}
         for one in filters:
             condition = _condition(one, kinds)
@@ -175,7 +175,7 @@ class PushingReader(ArchiveReader):
 
 
 def _condition(found: Filter, kinds: Mapping[str, str]) -> str | None:
-    """A filter as SQL, None where PostgreSQL might judge otherwise; values are quoted, never put in as they are."""
+    """A filter as SQL, or None if PostgreSQL might judge differently from Spark; values are quoted, never inserted as they are."""
     path: tuple[str, ...] = getattr(found, "attribute", ())
     kind = kinds.get(path[0]) if len(path) == 1 else None
     operator = "=" if isinstance(found, In) else _COMPARED.get(type(found))

@@ -1,4 +1,4 @@
-"""Counts as people read them."""
+"""Words counts for people."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Outbox:
         (await self.enqueued_async(connection)).assert_lacks(**expected)
 
     def waiting(self) -> Messages:
-        """Committed messages that are not settled, in the order of their INSERTs."""
+        """Committed messages that are not settled, in the order of their transactions, and within one of its INSERTs."""
         rows = json.loads(self._database.row("read_waiting")[0])
         return Messages(map(Queued.of, rows), title="Committed and waiting", hint="Has the application committed?")
 

@@ -18,7 +18,7 @@ from relay.testing.statements import statement
 DRAIN_SECONDS: Final = 1.0
 """How long the end of a test waits for confirms."""
 LOOK_SECONDS: Final = 0.25
-"""Seconds between two checks without an event of the relay."""
+"""Seconds between two checks if no event of the relay comes."""
 NAME: Final = "relay.testing"
 _LOG: Final = logging.getLogger(NAME)
 

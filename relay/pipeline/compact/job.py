@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VACUUMED = ("stats_window", "stats_hour", "stats_day")
-"""Tables of one file a day, whose replaced files stay behind."""
+"""Tables with one file for each day; the files that newer ones have replaced stay until a vacuum."""
 LEAST_RETENTION = 168
-"""Hours that a file stays after it left the table: readers of an older version and exports that still write need theirs."""
+"""Hours that a file stays if it is no part of the table: readers of an older version may need it, or an export may still commit it."""
 AT_ONCE = 64
 """How many files one commit adds: a job that is killed loses the work on at most this many."""
 
@@ -39,10 +39,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Compacted:
-    """Files of the table before and after, days that were rewritten, and files that the vacuum removed, those of the numbers too.
+    """Files of the archive's table before and after, days that were rewritten, and files that the vacuum removed from all tables.
 
-    `failure` is why it was cut short after days were rewritten: these are as they should be, and `files_after` leaves out what other
-    jobs have added. `exit_code` is that of the failure.
+    `failure` is why the compaction was cut short after some days were rewritten. These days are as they should be, and `files_after` then
+    ignores files that other jobs have added. `exit_code` is that of the failure.
     """
 
     days: tuple[date, ...]
@@ -64,25 +64,25 @@ def run(
     full: int = FULL,
     now: datetime | None = None,
 ) -> Compacted:
-    """Make large files of small ones, day by day; remove what no version of the last `retention_hours` needs.
+    """Make large files of small ones, day by day; remove files that no version of the last `retention_hours` needs.
 
     Args:
-        lake: whose archive is rewritten.
+        lake: the lake whose archive is rewritten.
         database: knows which days are over.
         say: hears of each day.
-        spark: starts, or returns, the session whose tasks write where there is much to do; without it this process does.
-        retention_hours: how long a file stays that left the table.
-        full: bytes that a file has at the most.
-        now: instead of PostgreSQL's time.
+        spark: starts, or returns, the session whose tasks write if there is much to do; without it this process writes.
+        retention_hours: how long a file stays after it has left the table.
+        full: how many bytes a file has at most.
+        now: replaces PostgreSQL's time.
 
     Raises:
         PipelineError: `retention_hours` is below 168.
         LakeError: there is no such table, a file of it is missing or damaged, or it cannot be written.
         ConflictError: another job rewrote the same files.
         UnreachableError: PostgreSQL or the object store does not answer.
-        KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
+        KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
 
-    If one of these is raised, no file was rewritten. Once some are rewritten, each of them is part of the result.
+    If one of these is raised, no file was rewritten. Once some files are rewritten, such an error becomes part of the result instead.
     """
     if retention_hours < LEAST_RETENTION:
         raise PipelineError(
@@ -98,7 +98,7 @@ def run(
 
 @dataclass
 class _Compaction:
-    """One compaction on its way."""
+    """One compaction in progress."""
 
     lake: Lake
     carrier: Carrier
@@ -110,7 +110,7 @@ class _Compaction:
     guard: CommitGuard = field(default_factory=CommitGuard)
 
     def carry_out(self, todo: Sequence[Pack], retention_hours: int) -> None:
-        """All of it, or up to what cuts it short once files are rewritten."""
+        """Do the whole compaction; once files are rewritten, an error or a signal only cuts it short."""
         with self.guard.kept():
             for first in range(0, len(todo), AT_ONCE):
                 self._rewrite(some := todo[first : first + AT_ONCE])
@@ -136,7 +136,7 @@ class _Compaction:
         )
 
     def _rewrite(self, some: Sequence[Pack]) -> None:
-        """Write one file for each pack, and put it in the place of the others; no row changes by that."""
+        """Write one file for each pack, and put it in the place of the pack's files; no row changes."""
         merge = Merge(self.lake.place, TABLE, schema_of(self.lake.opened(TABLE)), f"part-{uuid.uuid4()}")
         try:
             written = list(self.carrier.each(merge, some))
@@ -158,7 +158,7 @@ def _lines(some: Sequence[Pack]) -> Iterator[str]:
 
 
 def _vacuum(lake: Lake, table: str, hours: int) -> int:
-    """Files that were removed, none where there is no such table."""
+    """Remove files that no version needs; return how many, 0 if there is no such table."""
     if (handle := lake.open(table)) is None:
         return 0
     with sentences(lake.place):

@@ -39,11 +39,11 @@ class Merge:
         """Write the rows of all files of the pack to one file, which no reader sees before it is committed.
 
         Raises:
-            DamagedError: a file is missing, damaged or another one than the table names; the new one is removed.
-            LakeError: this process cannot reach it.
+            DamagedError: a file is missing, damaged or another one than the table names; the new file is removed.
+            LakeError: this process cannot reach a file.
             UnreachableError: the object store does not answer.
         """
-        # Spark may run a task twice at once: each has a file of its own.
+        # Spark may run a task twice at once, so each run writes a file of its own.
         writer = DayWriter(self.place, self.table, self.schema, f"{self.name}-{uuid.uuid4()}")
         try:
             for batch in _grouped(self._rows(pack)):
@@ -60,7 +60,7 @@ class Merge:
 
 
 def _checked(pack: Pack, written: Sequence[DataFile]) -> DataFile:
-    """The one file, which has as many rows as the table's log says of those that it replaces."""
+    """The new file; LakeError if it does not have as many rows as the table's log names for the files that it replaces."""
     if [pack.rows] != [file.rows for file in written]:
         rows = sum(file.rows for file in written)
         raise LakeError(

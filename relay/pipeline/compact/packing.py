@@ -1,4 +1,4 @@
-"""Which files of days that are over become one; decided from what the table's log says of them."""
+"""Decides which files of a past day become one, from what the table's log says of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from relay.pipeline.lake.delta_log import LoggedFile
 
 FULL = 256 << 20
-"""Bytes that a file has at the most where it is made of others. Spark's tasks and object stores read files of 128 to 512 MB well."""
+"""How many bytes a file that is made of others has at most. Spark's tasks and object stores read files of 128 to 512 MB well."""
 
 
 class Pack(NamedTuple):
@@ -21,12 +21,12 @@ class Pack(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """Rows of all of them."""
+        """How many rows all its files have."""
         return sum(file.rows for file in self.files)
 
 
 def packs(files: Iterable[LoggedFile], today: date, full: int = FULL) -> list[Pack]:
-    """What is worth rewriting of the days before `today`, the oldest first: files of less than half of `full` bytes, side by side."""
+    """Packs of the days before `today`, the oldest day first: two or more neighbouring files, each of less than half of `full` bytes."""
     small: defaultdict[date, list[LoggedFile]] = defaultdict(list)
     for file in files:
         if file.day is not None and file.day < today and file.size < full // 2:
@@ -35,7 +35,7 @@ def packs(files: Iterable[LoggedFile], today: date, full: int = FULL) -> list[Pa
 
 
 def _of_day(day: date, files: list[LoggedFile], full: int) -> Iterator[Pack]:
-    """In the order of their transactions, so that each result is of one stretch of time."""
+    """Pack files in the order of their transactions, so that each new file covers one stretch of time."""
     held: list[LoggedFile] = []
     for file in sorted(files, key=lambda file: (file.oldest or 0, file.path)):
         if held and sum(one.size for one in held) + file.size > full:

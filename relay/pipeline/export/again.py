@@ -1,6 +1,6 @@
-"""Exports days again, though the export is past them.
+"""Exports days again that the export has already passed.
 
-What PostgreSQL has of a day and the lake lacks is added. Other differences are named.
+Rows of a day that PostgreSQL has and the lake lacks are added. Other differences are named.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Day:
-    """A day of UTC: rows that were added to the lake, rows that PostgreSQL has, and other differences. Up to 20 rows are named."""
+    """A day of UTC: rows that were added to the lake, rows that PostgreSQL has, and other differences, of which up to 20 are named."""
 
     day: date
     added: int
@@ -53,10 +53,10 @@ class Day:
 
 @dataclass(frozen=True)
 class Added:
-    """What became of the days; `added` are the rows that the lake lacked, `unseen` is why the lake was not seen afterwards.
+    """What became of the days; `added` are the rows that the lake lacked, `unseen` is why the look at the lake failed afterwards.
 
-    `failure` is why it was cut short after a commit: rows of `unfinished` days were added, or not, and were not compared then.
-    `exit_code` is a signal's, else 5 where a day differs, else that of the failure or of the look.
+    `failure` is why the job was cut short after a commit. Rows of `unfinished` days may have been added, but were not compared.
+    `exit_code` is a signal's, else 5 if a day differs, else that of the failure or of the look.
     """
 
     days: tuple[Day, ...]
@@ -71,17 +71,17 @@ class Added:
 def run(
     *, lake: Lake, database: Database, spark: Callable[[], SparkSession], say: Progress, days: Iterable[date], rows: int = ROWS
 ) -> Added:
-    """Compare each of these days with the lake, all results of them, and add what is missing there; a second time adds nothing.
+    """Compare all results of each of these days with the lake, and add the rows that the lake lacks; a second run adds nothing.
 
-    Files that are lost or damaged count as missing with all their rows. Rows that were archived since the last export are
-    left to the next one.
+    All rows of lost or damaged files count as missing. Rows that were archived since the last export are left to the next
+    export.
 
     Args:
-        lake: where to.
+        lake: where the rows are added.
         database: the primary.
-        spark: starts, or returns, the session in which rows are copied; not called where nothing is missing and little is compared.
+        spark: starts, or returns, the session in which rows are copied; not called if nothing is missing and little is compared.
         say: hears of each day.
-        days: of UTC.
+        days: the days, in UTC.
         rows: about how many rows are compared at once.
 
     Raises:
@@ -89,7 +89,7 @@ def run(
         LakeError: nothing was exported yet, or the lake is not readable here.
         UnreachableError, PipelineError: as `relay.pipeline.export.job.run`.
 
-    After a commit each of these is part of the result, as it is with an export.
+    After a commit such an error becomes part of the result instead, as in an export.
     """
     begin = time.monotonic()
     cluster = clusters.primary(database)
@@ -128,7 +128,7 @@ class _Again:
     removed: list[LoggedFile] = field(default_factory=list)
 
     def failure(self) -> str | None:
-        """Why it was cut short behind a commit, in one sentence; None where it was not."""
+        """Why the job was cut short after a commit, in one sentence; None if it was not."""
         if self.guard.error is None:
             return None
         noted = None
@@ -139,19 +139,19 @@ class _Again:
         return self.guard.failure("export", in_lake(rows, files, noted=noted, removed=len(self.removed)), say=self.say)
 
     def add(self, day: date) -> Day:
-        """Add what is missing of a day; of a dropped day only its dead messages, which PostgreSQL may still have."""
+        """Add the missing rows of a day; of a day that PostgreSQL has dropped only dead messages, which it may still have."""
         daily, dropped = ArchivePartition.of_day(witness.partition_of(day), day), self._is_dropped(day)
         added, found = zip(*map(self._complete, [daily.dead] if dropped else [daily, daily.dead]), strict=True)
         both = together(found)
         return Day(day, sum(added), both.ours.rows, difference(both) if both.differs else None, both.findings)
 
     def forget_damaged(self, days: Sequence[date]) -> None:
-        """Let the table forget what is lost or damaged of the files of these days: their rows are then missing there, and are added.
+        """Remove lost and damaged files of these days from the table: their rows are then missing there, and `add` adds them.
 
-        Until they are, PostgreSQL knows that the log names fewer rows than before, and drops nothing.
+        Until the rows are added, PostgreSQL knows that the log names fewer rows than before, and drops nothing.
 
         Raises:
-            LakeError: PostgreSQL has dropped such a day, or a file cannot be reached; nothing is forgotten then.
+            LakeError: PostgreSQL has dropped the day of such a file, or a file cannot be reached; nothing is removed then.
         """
         handle = self._handle()
         check = FooterCheck(self.commits.lake.place, schema_of(handle))
@@ -168,7 +168,7 @@ class _Again:
         return bool(database.one("read_gone", {"schema": database.schema, "partition": witness.partition_of(day)})[0])
 
     def _complete(self, partition: ArchivePartition) -> tuple[int, RangeComparison]:
-        """How many rows were added to a partition, and what it comes to then."""
+        """Add a partition's missing rows; return their number, and the comparison of the whole partition afterwards."""
         handle = self._handle()
         ranges = list(ComparisonPlan(self.commits.database, files(handle), offset_of(handle), self.rows).ranges(partition))
         found = self._compared(handle, ranges)
@@ -179,7 +179,7 @@ class _Again:
             handle, partition, [RowRange(self.commits.cluster.next, BEYOND) if one.foreign else one.cut for one in short]
         )
         new = tuple(file.path for file in written.files)
-        # The others are the same, and stay so.
+        # The other ranges are the same on both sides, and stay so.
         later = iter(self._compared(self._handle(), [replace(one, files=(*one.files, *new)) for one in short]))
         return written.rows, together(next(later) if what.differs else what for what in found)
 
@@ -195,7 +195,7 @@ class _Again:
         self.guard.committed = True
 
     def _handle(self) -> DeltaTable:
-        """The table of this server's lake as it is now, if it still is as it was prepared."""
+        """The table of this server's lake as it is now; an error if it is no longer as it was prepared."""
         handle, _ = linked(self.commits.lake, self.commits.database)
         check_prepared(handle, self.commits.cluster, self.prepared)
         return handle
@@ -211,7 +211,7 @@ class _Again:
         return Carrier(self.commits.spark, self.say, self.commits.database.connections)
 
     def _copied(self, handle: DeltaTable, partition: ArchivePartition, cuts: Sequence[RowRange]) -> CopiedRange:
-        """Copy what the lake lacks of a partition, wherever the lake may have it."""
+        """Copy a partition's rows that the lake lacks; every file of the lake that may hold some of them is searched first."""
         results = ", ".join(f"'{result}'" for result in partition.results)
         values = {"results": results, "since": str(partition.since), "last": str(partition.last)}
         database = self.commits.database

@@ -1,4 +1,4 @@
-"""What an export makes sure of before its first batch: the lake is this server's, or is to be."""
+"""What an export ensures before its first batch: the lake belongs to this server, or is to belong to it from now on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relay.pipeline.source.database import Database
 def adopted(
     lake: Lake, database: Database, handle: DeltaTable | None, known: LakeEpoch, cluster: Cluster, *, adopt: bool, new_lake: bool
 ) -> tuple[str, ...]:
-    """Names where the lake differs from this server and is to follow it; PipelineError if it differs and `adopt` is not set."""
+    """Names of what differs between this server and a lake that is to follow it; PipelineError if something does and `adopt` is not set."""
     if new_lake:
         if handle is not None and offset_of(handle):
             raise epoch.refusal("there", known, lake.place.url, handle)
@@ -38,7 +38,7 @@ def tie_both(lake: Lake, database: Database, cluster: Cluster, prepared: Prepare
 
 
 def is_to_be_registered(database: Database) -> bool:
-    """Asked before anything is done, so that a missing permission costs nothing."""
+    """Whether the export is not registered yet; asked before anything is done, so that a missing permission costs nothing."""
     registered, allowed = database.one("may_register", {"schema": database.schema})
     if not (registered or allowed):
         raise PipelineError(

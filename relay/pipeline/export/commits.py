@@ -34,11 +34,11 @@ Count = Callable[[CopiedRange], object]
 
 @dataclass(frozen=True)
 class Copied:
-    """What a commit adds: rows of these cuts, as a statement gives them, up to the transaction `end`.
+    """What a commit adds: the rows that `statement` gives for each of the cuts. `end` becomes the lake's offset.
 
     Args:
-        statement: name of the statement of a cut; `values` are put into it.
-        position: the lake may have rows from this transaction on already.
+        statement: name of the statement that reads a cut; `values` are put into it.
+        position: from this transaction on the lake may have rows already.
 
     """
 
@@ -51,7 +51,7 @@ class Copied:
 
 @dataclass(frozen=True)
 class Commits:
-    """All that commits of one job share."""
+    """What all commits of one job share."""
 
     lake: Lake
     database: Database
@@ -60,9 +60,9 @@ class Commits:
     columns: Sequence[ArchiveColumn]
 
     def make(self, source: Database, handle: DeltaTable, copied: Copied, *, then: Count, always: bool = True) -> CopiedRange:
-        """Copy rows from `source` and commit them through the handle that all of it was planned by; without rows only `always`.
+        """Copy rows from `source` and commit them through the handle by which the copy was planned; without rows, only if `always`.
 
-        `then` counts what was committed: a signal waits for it.
+        `then` counts what was committed; a signal waits until that is done.
 
         Raises:
             ConflictError: another export was faster.
@@ -76,7 +76,7 @@ class Commits:
         return written
 
     def forget(self, handle: DeltaTable, files: Sequence[LoggedFile], *, then: Callable[[], object]) -> None:
-        """Commit that these files are no part of the table any more; `then` and errors as of `make`."""
+        """Commit that these files are no part of the table any more; `then` and errors as in `make`."""
         self._commit(handle, offset_of(handle), (), files, then=then)
 
     def _commit(

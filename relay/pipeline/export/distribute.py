@@ -1,4 +1,4 @@
-"""Spreads the cuts of a batch over Spark's tasks and brings back what they wrote; no row passes the driver."""
+"""Spreads the cuts of a batch over Spark's tasks and collects what they wrote; no row passes through the driver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopiedRange:
-    """Files that stand in the lake's folder uncommitted, and how many rows of the batch the lake had already."""
+    """Uncommitted files in the lake's folder. The lake already had `known` rows of the batch, `differing` of them not the same."""
 
     files: tuple[DataFile, ...]
     known: int
@@ -28,10 +28,10 @@ class CopiedRange:
 
 
 def copy(spark: SparkSession, reading: Reading, most: int) -> CopiedRange:
-    """Copy every cut, in at most so many tasks; after a failure none of its files is left.
+    """Copy every cut, in at most `most` tasks; after a failure no new file is left.
 
     Raises:
-        PipelineError: with the sentence of the task that failed, or Spark's first line.
+        PipelineError: a task failed, with its sentence, or Spark failed, with the first line of its error.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
     try:
@@ -44,7 +44,7 @@ def copy(spark: SparkSession, reading: Reading, most: int) -> CopiedRange:
 
 
 def slots(spark: SparkSession) -> int:
-    """Tasks that run at a time."""
+    """How many tasks run at a time."""
     return max(1, spark.sparkContext.defaultParallelism)
 
 

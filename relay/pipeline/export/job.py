@@ -1,4 +1,4 @@
-"""The export: the archive into the lake, each row exactly once, in bounded batches of whole transactions."""
+"""The export: copies the archive into the lake, each row exactly once, in bounded batches of whole transactions."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ FILE_ROWS = 500_000
 class Exported:
     """What an export did.
 
-    `start` and `end` are transaction ids: everything archived below `end` is in the lake. `known` rows were read again and left out: the
-    lake has them; `differing` of those are not the same row there (after a failover that lost commits). No lake can hold the `left_out`
-    rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake. `registered` is whether the core
-    waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files. `unseen` is why the lake was
-    not seen afterwards. `noted` is whether PostgreSQL has noted `end`. `failure` is why the export was cut short after a commit: all that
-    is counted here is in the lake. What PostgreSQL does not answer, or is not asked after a signal, is None. `exit_code` is a signal's,
-    else 5 where files are lost, else that of the failure or of the look.
+    `start` and `end` are transaction ids: everything archived below `end` is in the lake. `known` rows were read again but not written,
+    because the lake has them; `differing` of them are not the same there (after a failover that lost commits). No lake can hold the
+    `left_out` rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake. `registered` is
+    whether the core waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files. `unseen` is
+    why the look at the lake failed afterwards. `noted` is whether PostgreSQL has noted `end`. `failure` is why the export was cut short
+    after a commit; all that is counted here is in the lake. A value that PostgreSQL does not give, or is not asked for after a signal, is
+    None. `exit_code` is a signal's, else 5 if files are lost, else that of the failure or of the look.
     """
 
     rows: int
@@ -85,31 +85,31 @@ def run(
     """Export everything that was safe to export when this began.
 
     Args:
-        lake: where to.
-        database: where from: the primary, with the replica that rows are read from, if there is one.
-        spark: starts, or returns, the session in which rows are copied; not called where nothing is new.
+        lake: where rows are copied to.
+        database: the primary, with the replica that rows are read from, if there is one.
+        spark: starts, or returns, the session in which rows are copied; not called if nothing is new.
         say: hears of each batch.
         register: let the core drop only verified days from now on.
-        adopt: let the lake follow this server, although it followed another one until now, or a copy of either was restored.
-        new_lake: begin another lake than until now, of which nothing counts as verified.
+        adopt: let the lake follow this server, although it followed another one until now, or the lake or the server was restored.
+        new_lake: begin a new lake instead of the one until now; nothing in the new one counts as verified.
         batch_rows: about how many rows one commit adds; a larger transaction is one commit all the same.
         file_rows: about how many rows one file holds.
 
     Raises:
         ConflictError: another export was faster.
         UnreachableError: PostgreSQL or the object store does not answer.
-        LakeError, PipelineError: the lake is none of this archive's, or something was refused.
-        KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
+        LakeError, PipelineError: the lake does not belong to this archive, or something was refused.
+        KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
 
-    If one of these is raised, nothing was committed. After a commit each of them is part of the result, and so is a look at the lake that
-    fails.
+    If one of these is raised, nothing was committed. After a commit such an error becomes part of the result instead, and so does a failed
+    look at the lake.
     """
     to_register = register and beginning.is_to_be_registered(database)
     handle, known = epoch.both(lake, database)
     cluster = clusters.primary(database)
     adopted = beginning.adopted(lake, database, handle, known, cluster, adopt=adopt, new_lake=new_lake)
     if handle is None or adopted:
-        spark()  # what cannot be filled is not made, and an adoption that cannot begin leaves the lake to whom it followed
+        spark()  # if Spark cannot start, no table is made, and a lake that is to be adopted still follows its old server
     prepared = prepare(lake, handle, known, database.columns(), cluster, adopted=adopted)
     standby = replica.read(database, cluster)
     if standby:
@@ -121,7 +121,7 @@ def run(
 
 
 class _Told(NamedTuple):
-    """What PostgreSQL knows when an export ends; None where it does not answer."""
+    """What PostgreSQL knows when an export ends; None if it does not answer."""
 
     registered: bool | None = None
     lag: float | None = None
@@ -130,7 +130,7 @@ class _Told(NamedTuple):
 
 @dataclass
 class _Export:
-    """One export on its way."""
+    """One export in progress."""
 
     lake: Lake
     database: Database
@@ -153,7 +153,7 @@ class _Export:
     guard: CommitGuard = field(default_factory=CommitGuard)
 
     def carry_out(self, *, register: bool) -> None:
-        """All of it, or up to what cuts it short behind a commit."""
+        """Do the whole export; after a commit, an error or a signal only cuts it short."""
         with self.guard.kept():
             self.work()
             if self.prepared.adopted:
@@ -162,13 +162,13 @@ class _Export:
                 self.database.fetch("register_export")
 
     def work(self) -> None:
-        """Batch after batch, up to what was safe in the beginning."""
+        """Export batch after batch, up to the transaction that was safe at the beginning."""
         while self._next():
             rate = self.rows / max(time.monotonic() - self.began, 0.001)
             self.say(f"{many(self.rows, 'row')} exported, {rate:,.0f} a second; {self._lag():,.0f} s behind")
 
     def result(self) -> Exported:
-        """The summary, with what the lake looked like afterwards."""
+        """The summary, after a look at the lake."""
         look = witness.run_behind(self.guard, self.lake, self.database, self.say, self.spark)
         told = _Told()
         if not self.guard.stopped:
@@ -201,7 +201,7 @@ class _Export:
         return _Told(registered, self._lag(), epoch.read(self.database).offset >= self.end)
 
     def _next(self) -> bool:
-        """One batch from its plan to its commit, all through one handle; False where there is nothing to do.
+        """Export one batch, from its plan to its commit, through one handle; False if there is nothing to do.
 
         First it reports the previous commit to PostgreSQL, even if an earlier job made it and was killed before it could report it.
         """
@@ -211,7 +211,7 @@ class _Export:
         start = offset if begin is None else begin
         self.start = start if self.start is None else self.start
         self.end = max(self.end, start)
-        # Rows of a dump, which are taken at the beginning alone, the standby may not have yet.
+        # The standby may not have the rows of a dump yet; these are taken only at the beginning, which reads from the primary.
         first = begin is not None or offset == 0
         source, safe = (self.database, self.cluster.safe) if first or not self.standby else (self.standby.database, self.standby.safe)
         if start >= safe:
@@ -224,7 +224,7 @@ class _Export:
         return True
 
     def _handle(self) -> DeltaTable:
-        """The table as it is now, if it is as it was prepared and still the one that PostgreSQL knows."""
+        """The table as it is now; an error if it is not as it was prepared, or not the one that PostgreSQL knows."""
         handle, known = epoch.both(self.lake, self.database)
         if handle is not None:
             check_prepared(handle, self.cluster, self.prepared)
@@ -243,7 +243,7 @@ class _Export:
         return ExportBatch(batch.start, batch.end, rows, (marks[0],) * -(-rows // STEP))
 
     def _foreign(self) -> int:
-        """Rows with ids of the future came with a dump of another cluster. All are there already: the lake takes them at its beginning."""
+        """Count rows with ids of the future. They came with another cluster's dump, so the lake takes all of them when it begins."""
         [[rows]] = self.database.fetch("count_range", {"low": str(self.cluster.next), "high": None})
         return int(rows)
 
@@ -254,20 +254,20 @@ class _Export:
         chosen = cuts(batch, slots=distribute.slots(self.spark()), largest=self.file_rows)
         chosen += whole(self.cluster.next, foreign, self.file_rows)
         commits = Commits(self.lake, self.database, self.cluster, self.spark, self.prepared.columns)
-        # A row may have been settled again by a later transaction, in another batch than the one that the lake has it of.
+        # A later transaction may have settled a row again: then it is in another batch than the one from which the lake has it.
         position = batch.start if self.prepared.begin is None else self.prepared.begin
         written = commits.make(source, handle, Copied("read_cut", chosen, batch.end, position), then=partial(self._count, batch))
         if written.rows + written.known < batch.rows + foreign:
             self._name_left_out(batch, foreign)
 
     def _count(self, batch: ExportBatch, written: CopiedRange) -> None:
-        """What was committed is part of the result from now on."""
+        """Add what was committed to the result."""
         self.guard.committed = True
         self.rows, self.files, self.batches = self.rows + written.rows, self.files + len(written.files), self.batches + 1
         self.known, self.differing, self.end = self.known + written.known, self.differing + written.differing, batch.end
 
     def _name_left_out(self, batch: ExportBatch, foreign: int) -> None:
-        """Say which rows were counted and cannot be in the lake, if it was not retention that deleted some dead messages meanwhile."""
+        """Say which of the counted rows no lake can hold; if there are none, retention has deleted dead messages meanwhile."""
         ranges = [(batch.start, batch.end), *([(self.cluster.next, None)] if foreign else [])]
         self.left_out += (found := sum((left_out.find(self.database, self.prepared.columns, *one) for one in ranges), SkippedRange()))
         if found.rows:

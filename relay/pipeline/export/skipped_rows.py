@@ -33,7 +33,7 @@ class SkippedRange:
         return SkippedRange(self.rows + other.rows, (*self.named, *other.named)[:NAMED])
 
     def __str__(self) -> str:
-        """What an export says of them."""
+        """What an export says about the rows."""
         names = ", ".join(f"({one.xid}, {one.seq}) {one.code}" for one in self.named)
         more = ", …" if self.rows > len(self.named) else ""
         return f"{many(self.rows, 'row')} left out, because no lake can hold such values: (xid, seq) {names}{more}"

@@ -1,7 +1,7 @@
-"""Columns that the archive has gained since rows were exported: what PostgreSQL shows of them in those rows, and the lake never got.
+"""Columns that the archive has gained since rows were exported, and the value that PostgreSQL shows for each in those rows.
 
-`ALTER TABLE … ADD COLUMN … DEFAULT` fills no row: PostgreSQL remembers the value, and shows it in rows that are older. In the lake these
-have null. So that both are still the same, the table remembers that value too, and the newest transaction whose rows it had by then.
+`ALTER TABLE … ADD COLUMN … DEFAULT` fills no row: PostgreSQL remembers the value, and shows it in older rows. In the lake these rows have
+null. So that both still count as the same, the lake's table remembers the value too, and up to which transaction it had rows by then.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from relay.pipeline.source.ranges import BEYOND
 
 _PROPERTY = "outbox_relay.gained"
 _Older = tuple[str, int]
-"""What older rows show, and the transaction below which all of them are."""
+"""The value that older rows show, and the transaction below which all these rows are."""
 
 
 def properties(columns: Iterable[ArchiveColumn], below: int = 0, known: Mapping[str, _Older] | None = None) -> dict[str, str]:
@@ -30,7 +30,7 @@ def properties(columns: Iterable[ArchiveColumn], below: int = 0, known: Mapping[
 
 
 def note(lake: Lake, table: str, columns: Iterable[ArchiveColumn]) -> None:
-    """Let the table know of each such column that it has not met yet; before any of its rows arrive with a value of their own.
+    """Let the table know of each such column that is new to it, before rows arrive that have a value of their own there.
 
     Raises:
         LakeError, UnreachableError: the lake cannot be written.
@@ -49,7 +49,7 @@ def note(lake: Lake, table: str, columns: Iterable[ArchiveColumn]) -> None:
 
 
 def compared(handle: DeltaTable, columns: Iterable[ArchiveColumn]) -> list[ArchiveColumn]:
-    """The columns as this table's rows are to be compared with PostgreSQL's."""
+    """The columns with what this table remembers of them, for comparing its rows with PostgreSQL's."""
     known, there = _read(handle), set(schema_of(handle).names)
 
     def of(column: ArchiveColumn) -> ArchiveColumn:
@@ -67,5 +67,5 @@ def _read(handle: DeltaTable) -> dict[str, _Older]:
 
 
 def _newest(handle: DeltaTable) -> int:
-    """The newest transaction of the table's rows: rows with ids of the future, of another cluster's dump, are among those that it had."""
+    """The newest transaction of the table's rows, of which some may have come with another cluster's dump and have ids of the future."""
     return max((file.newest for file in files(handle) if file.newest is not None), default=-1)

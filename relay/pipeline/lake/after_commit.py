@@ -25,7 +25,7 @@ class CommitGuard:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """End the block at an error or a signal; PipelineError, KeyboardInterrupt where nothing was committed before it."""
+        """Keep an error or a signal that ends the block; if nothing was committed before, raise it: PipelineError, KeyboardInterrupt."""
         try:
             yield
         except (PipelineError, KeyboardInterrupt) as error:
@@ -37,16 +37,16 @@ class CommitGuard:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was a signal: the process then has little time left, and sends no more queries."""
+        """Whether the error is a signal: the process then has little time left, and sends no more queries."""
         return isinstance(self.error, StoppedError)
 
     @property
     def exit_code(self) -> int:
-        """0 where nothing went wrong."""
+        """The error's exit code; 0 if nothing went wrong."""
         return self.error.exit_code if self.error else 0
 
     def failure(self, job: str, done: str, *, say: Callable[[str], None]) -> str | None:
-        """Say what cut the job short in one sentence, with what is done, and return it; None where nothing went wrong."""
+        """Say in one sentence what cut the job short and what is done, and return the sentence; None if nothing went wrong."""
         if self.error is None:
             return None
         sentence = f"The {job} was cut short: {done}, and the next run continues from there: {self.error}"
@@ -55,6 +55,6 @@ class CommitGuard:
 
 
 def in_lake(rows: int, files: int, *, noted: bool | None, removed: int = 0) -> str:
-    """What an export has committed, as a part of that sentence, and whether PostgreSQL knows of it; `removed` are damaged files."""
+    """What an export has committed, and whether PostgreSQL knows of it, in words for `CommitGuard.failure`; `removed` are damaged files."""
     left = f"{many(removed, 'damaged file')} left the table, " if removed else ""
     return f"{left}{many(rows, 'row')} in {many(files, 'file')} {'is' if rows == 1 else 'are'} in the lake; {_NOTED[noted]}"

@@ -23,7 +23,7 @@ _FORMAT = ds.ParquetFileFormat()
 
 @dataclass
 class AlreadyExported:
-    """Files of the archive that may hold rows of a batch; `differing` counts the last batch's known rows that are not the same there."""
+    """Files of the archive that may hold rows of a batch; `differing` counts rows of the last batch that are not the same in the lake."""
 
     files: Sequence[LoggedFile]
     differing: int = 0
@@ -31,7 +31,7 @@ class AlreadyExported:
     """Files by path, with the footers that were read."""
 
     def without(self, place: LakeLocation, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows whose identity (xid, seq) the lake does not have; files and row groups are left out by their statistics.
+        """The batch's rows whose identity (xid, seq) the lake does not have; files and row groups are skipped by their statistics.
 
         Raises:
             DamagedError: a file is missing or cannot be decoded.
@@ -54,20 +54,20 @@ class AlreadyExported:
             return found.to_table(columns=_COLUMNS, filter=(pc.field("xid") >= int(xids[0])) & (pc.field("xid") <= int(xids[-1])))
 
     def _fragment(self, place: LakeLocation, path: str) -> ds.Fragment:
-        """A file that keeps its footer once it was read."""
+        """A file as a fragment, which keeps the footer once it was read."""
         if path not in self._opened:
             self._opened[path] = _FORMAT.make_fragment(f"{place.path(place.table(TABLE))}/{path}", place.filesystem())
         return self._opened[path]
 
 
 def known_from(handle: DeltaTable, position: int) -> AlreadyExported | None:
-    """The lake's files with rows whose `archived_xid` is not below `position`; None, as in every usual export, without any."""
+    """The lake's files with rows whose `archived_xid` is not below `position`; None if there is none, as in every usual export."""
     found = [file for file in files(handle) if file.newest is None or file.newest >= position]
     return AlreadyExported(found) if found else None
 
 
 def _may_hold(file: LoggedFile, xids: np.ndarray) -> bool:
-    """Whether rows of any of these transactions, in order, may be in a file; not all logs say."""
+    """Whether a file may hold rows of any of these transactions, which are in ascending order; True if the log does not say."""
     if file.first is None or file.last is None:
         return True
     return bool(np.searchsorted(xids, file.first) < np.searchsorted(xids, file.last, side="right"))

@@ -1,4 +1,4 @@
-"""What can be said of the lake by what PostgreSQL knows: one judgement, so that `relay status` and the report never contradict."""
+"""Judges the lake by what PostgreSQL knows of it, for `relay status` and the report, so that these never contradict each other."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class LakeRecord:
     """A row of the view `queue_message_lake`, with the export's lag and what comparisons have found.
 
     Args:
-        registered: retention waits for the lake.
-        exported: something was ever exported.
-        seen: the lake was seen lately, by the setting `lake_seen_hours`.
-        seen_seconds: since it was last seen; None where it never was.
-        problem: why the last look did not find it as it should be.
-        lag_seconds: age of the oldest archived message that is not exported; 0 where all are, None where that is not known.
+        registered: whether retention waits for the lake.
+        exported: whether anything was ever exported.
+        seen: whether the lake was seen lately, by the setting `lake_seen_hours`.
+        seen_seconds: seconds since the lake was last seen; None if it never was.
+        problem: why the last look did not find the lake as it should be.
+        lag_seconds: age of the oldest archived message that is not exported; 0 if all are exported, None if that is not known.
         differing: partitions that differ from the lake, or of which it has lost files.
     """
 
@@ -34,14 +34,14 @@ class LakeRecord:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What is said, and of which kind it is; `whole` alone says that nothing is missing."""
+    """A kind and its words; only the kind `whole` says that nothing is missing."""
 
     kind: Kind
     words: str
 
 
 def judge(state: LakeRecord, length: Callable[[float], str]) -> Judgement:
-    """The first that holds of: nothing exported, not seen lately, partitions that differ, behind, whole; `length` words seconds."""
+    """The first judgement that holds: nothing exported, not seen lately, partitions differ, behind, whole. `length` words seconds."""
     ago = "never seen" if state.seen_seconds is None else f"last seen {length(max(state.seen_seconds, 0))} ago"
     if not state.exported:
         return Judgement("unused", "nothing was exported to a lake yet")

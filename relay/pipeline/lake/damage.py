@@ -1,4 +1,4 @@
-"""What is wrong with files of the archive's table: missing, of another size than they were written with, or not to be decoded."""
+"""Finds files of the archive's table that are missing, of another size than they were written with, or impossible to decode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relay.pipeline.spark.items import Carrier
 
 
 def lost(there: Iterable[LoggedFile], found: Mapping[str, int]) -> Iterator[tuple[LoggedFile, str]]:
-    """Files that are missing or of another size, and that in words; `found` has the bytes of those that are there, by path."""
+    """Files that are missing or of another size, each with words that say so; `found` has the sizes of the existing files by path."""
     for file in there:
         if (size := found.get(file.path)) is None:
             yield file, f"the file {file.path} is missing"
@@ -23,14 +23,14 @@ def lost(there: Iterable[LoggedFile], found: Mapping[str, int]) -> Iterator[tupl
 
 
 def unreadable(check: FooterCheck, there: Sequence[LoggedFile], carrier: Carrier) -> Iterator[tuple[LoggedFile, str]]:
-    """Files that are not what the table names, and that in words; each is read whole, with the checksums of its pages.
+    """Files that are not what the table names, each with words that say why; every file is read whole, with the checksums of its pages.
 
     This process reads again what a task could not read, because the error may be the task's own.
 
     Raises:
         UnreachableError: the object store does not answer.
         LakeError: this process cannot reach a file either, which says nothing of its bytes.
-        PipelineError: Spark could not run it, or its tasks cannot read what this process reads.
+        PipelineError: Spark failed, or its tasks cannot read a file that this process can read.
     """
     for file, trouble in zip(there, carrier.each(_Reading(check), there), strict=True):
         if trouble:
@@ -38,7 +38,7 @@ def unreadable(check: FooterCheck, there: Sequence[LoggedFile], carrier: Carrier
 
 
 def of_files(check: FooterCheck, there: Iterable[LoggedFile], carrier: Carrier) -> dict[LoggedFile, str]:
-    """All of these files that are lost or damaged, and how; errors as `sizes` and `unreadable`."""
+    """Those of the files that are lost or damaged, each with words that say how; errors as `sizes` and `unreadable`."""
     there = list(there)
     wrong = dict(lost(there, sizes(check.place, TABLE))) if there else {}
     return wrong | dict(unreadable(check, [file for file in there if file not in wrong], carrier))
@@ -51,7 +51,7 @@ class _Reading:
     check: FooterCheck
 
     def __call__(self, file: LoggedFile) -> str | None:
-        """Why a file could not be read here as the table names it; None where it could."""
+        """Why a file could not be read here as the table names it; None if it could."""
         try:
             return _flaw(self.check, file)
         except LakeError as error:
@@ -59,10 +59,10 @@ class _Reading:
 
 
 def _flaw(check: FooterCheck, file: LoggedFile) -> str | None:
-    """What is wrong with a file, in the sentence that each reader has for it, as a clause; None where it is as the table names it.
+    """What is wrong with a file: the sentence of every reader's error, turned into a clause. None if it is as the table names it.
 
     Raises:
-        LakeError, UnreachableError: this process cannot reach it.
+        LakeError, UnreachableError: this process cannot reach the file.
     """
     try:
         rows_of(check.place, TABLE, file.path, check.of(file))

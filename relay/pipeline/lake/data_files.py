@@ -1,4 +1,4 @@
-"""Files of the lake: written by day with what the table must know of them, and looked at again before they are committed."""
+"""Files of the lake: they are written by day, with what the table must know of them, and checked before they are committed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from relay.pipeline.lake.parquet_file import OpenedFile, opened_file
 from relay.pipeline.source.columns import DAY, without_day
 
 _BIG = frozenset({"content", "body"})
-"""Columns whose values may be of megabytes: no dictionary and no minimum of them is kept anywhere."""
+"""Columns whose values may have megabytes: no file keeps a dictionary or the least value of such a column."""
 _UNIQUE = frozenset({"id", "xid", "seq", "archived_xid"})
 FOOTERS_AT_ONCE = 16
 """An object store answers each request slowly, but many at a time."""
@@ -47,7 +47,7 @@ class DataFile:
     stats: str
 
     def action(self, *, data_change: bool = True) -> AddAction:
-        """What the table's log says of it; without `data_change` its rows were there before, in other files."""
+        """The file's entry in the table's log; without `data_change` its rows were in the table before, in other files."""
         days = {} if self.day is None else {DAY.name: self.day.isoformat()}
         return AddAction(self.path, self.size, days, int(time.time() * 1000), data_change=data_change, stats=self.stats)
 
@@ -58,7 +58,7 @@ class DayWriter:
     Args:
         place: root of the lake.
         table: the table's name.
-        schema: its schema; each batch is brought to it.
+        schema: the table's schema, to which each batch is cast.
         name: beginning of the files' names, different for every writer there ever is.
     """
 
@@ -72,7 +72,7 @@ class DayWriter:
         self._files: dict[date | None, _File] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write a batch; LakeError or UnreachableError where the lake does not take it."""
+        """Write a batch; LakeError or UnreachableError if the lake does not take it."""
         with sentences(self._place):
             days: list[date | None] = pc.unique(batch.column(DAY.name)).to_pylist() if self._by_day else [None]
             for day in days:
@@ -85,7 +85,7 @@ class DayWriter:
             return [file.close() for file in self._files.values()]
 
     def abort(self) -> None:
-        """Remove every file, as far as the lake lets us; what stays belongs to no table, and a vacuum takes it."""
+        """Remove every file, as far as the lake lets us; a file that stays belongs to no table, and a vacuum removes it."""
         for file in self._files.values():
             file.abort()
 
@@ -172,10 +172,10 @@ def _plain(value: Any) -> Any:
 
 
 def check_footers(place: LakeLocation, table: str, schema: pa.Schema, files: Iterable[DataFile]) -> None:
-    """Read each file's footer back, several at a time: the table library takes wrong types and short files unseen.
+    """Read each file's footer back, several at a time: the table library does not notice wrong types and short files.
 
     Raises:
-        LakeError: a file is not what it was said to be.
+        LakeError: a file does not have the schema, or the number of rows that it was said to have.
     """
     root = place.path(place.table(table))
 
@@ -192,7 +192,7 @@ def check_footers(place: LakeLocation, table: str, schema: pa.Schema, files: Ite
 
 
 def sizes(place: LakeLocation, table: str) -> dict[str, int]:
-    """Bytes of every file below a table's root, by its path relative to it; LakeError or UnreachableError where that cannot be read."""
+    """Bytes of every file below a table's root, by its path relative to the root; LakeError or UnreachableError if that cannot be read."""
     filesystem, root = place.filesystem(), place.path(place.table(table))
     with sentences(place):
         found = filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
@@ -201,12 +201,12 @@ def sizes(place: LakeLocation, table: str) -> dict[str, int]:
 
 @contextmanager
 def scanning(place: LakeLocation, table: str, paths: Iterable[str]) -> Iterator[None]:
-    """Turn errors of a data set of a table's files into one sentence, as `sentences`; the file that cannot be read is named.
+    """Turn an error of a data set of a table's files into one sentence, as `sentences` does; it names the file that cannot be read.
 
     Args:
         place: root of the lake.
-        table: its name.
-        paths: of the files, relative to the table; each is read whole after an error.
+        table: the table's name.
+        paths: the paths of the files, relative to the table; after an error each file is read whole.
 
     Raises:
         DamagedError: one of the files is missing or cannot be decoded.
@@ -228,11 +228,11 @@ def rows_of(place: LakeLocation, table: str, path: str, check: Look | None = Non
 
 
 def batches_of(place: LakeLocation, table: str, path: str, check: Look | None = None) -> Iterator[pa.RecordBatch]:
-    """A file's rows, some at a time, with the checksums of its pages where it was written with any; `check` looks at its footer before.
+    """A file's rows, some at a time; checksums of pages are compared if the file has any. `check` looks at the footer first.
 
     Raises:
-        DamagedError: it is missing, or its bytes cannot be decoded; or as `check` does.
-        LakeError: this process cannot read it.
+        DamagedError: the file is missing, or its bytes cannot be decoded, or `check` raises this error.
+        LakeError: this process cannot read the file.
         UnreachableError: the object store does not answer.
     """
     with opened_file(place, f"{place.path(place.table(table))}/{path}", buffer_size=_BUFFER, checksums=True) as file:
@@ -253,7 +253,7 @@ def delete_files(place: LakeLocation, table: str, files: Iterable[DataFile]) -> 
 
 
 def delete_written(place: LakeLocation, table: str, name: str) -> None:
-    """Remove the files of a writer that failed somewhere, by the beginning of their names, as far as the lake lets us."""
+    """Remove the files that failed writers may have left, found by the beginning of their names, as far as the lake lets us."""
     filesystem, root = place.filesystem(), place.path(place.table(table))
     with suppress(OSError):
         for info in filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):

@@ -1,4 +1,4 @@
-"""Cuts partitions of the archive into ranges of about as many rows, each with the lake's files that may hold some of them."""
+"""Cuts partitions of the archive into ranges with about equally many rows, and names the lake's files that may hold rows of each range."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from relay.pipeline.source.ranges import STEP, ExportBatch, RowRange, batch_of, 
 ROWS = 250_000
 """About how many rows are compared at once."""
 _PLANNED = 500_000
-"""Rows whose transactions one statement looks at, so that its snapshot is short; a multiple of STEP."""
+"""How many rows one planning statement looks at, so few that its snapshot is short; a multiple of STEP."""
 
 _PARTS_OF_SEQ = 1 << 31
-"""Divided into this many parts by `seq`, a row is alone: the next row of its transaction in the same part comes two billion messages
-later."""
+"""If a transaction is divided by `seq` into this many parts, each row has a part for itself: the next row of the same part comes two
+billion messages later."""
 
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """How one version of the lake's table is compared with PostgreSQL: all that is below the export's bound, and what is foreign to it."""
+    """How one version of the lake's table is compared with PostgreSQL: rows below the export's bound, and rows of a foreign dump."""
 
     database: Database
     files: Sequence[LoggedFile]
@@ -32,20 +32,20 @@ class ComparisonPlan:
     slots: int = 1
 
     def ranges(self, partition: ArchivePartition, start: int = 0) -> list[PartitionRange]:
-        """All rows of a partition from a transaction on, each once."""
+        """Ranges with all rows of a partition from a transaction on, each row once."""
         files = [file for file in self.files if partition.touches(file.day)]
         found = [PartitionRange(partition, cut, _within(files, cut)) for cut in self._cuts(partition, start)]
         beyond = _within(files, RowRange(self.below, END))
         return [*found, PartitionRange.of_foreign(partition, beyond)] if beyond or self._has_foreign else found
 
     def row(self, partition: ArchivePartition, transaction: int, seq: int) -> PartitionRange:
-        """A row by itself."""
+        """A range with one row only."""
         cut = RowRange(transaction, transaction + 1, seq % _PARTS_OF_SEQ, _PARTS_OF_SEQ)
         return PartitionRange(partition, cut, _within([file for file in self.files if partition.touches(file.day)], cut))
 
     @cached_property
     def _has_foreign(self) -> bool:
-        """Whether PostgreSQL has any."""
+        """Whether PostgreSQL has rows of a foreign dump (another cluster's)."""
         (found,) = self.database.one("has_foreign")
         return bool(found)
 
@@ -66,7 +66,7 @@ class ComparisonPlan:
 
 
 def _within(files: Sequence[LoggedFile], cut: RowRange) -> tuple[str, ...]:
-    """The files that may hold rows of a cut; not all logs say."""
+    """The files that may hold rows of a cut; a file counts too if the log does not say."""
     return tuple(
         file.path for file in files if (file.newest is None or file.newest >= cut.low) and (file.oldest is None or file.oldest < cut.high)
     )

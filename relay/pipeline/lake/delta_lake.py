@@ -29,14 +29,14 @@ READER_VERSION = 1
 REPLACED = {"outbox_relay.replaced": "true"}
 """What the log says of a commit that puts files in the place of others with the same rows."""
 Offset = tuple[str, int]
-"""An application's id and how far it is, committed with the data."""
+"""An application's id and how far the application has got, committed with the data."""
 
 
 class Lake:
     """Tables below `url`; `options` are deltalake's storage options and are never shown.
 
     Raises:
-        LakeError: the URL names no kind of store that there is, or holds what a table's path cannot hold.
+        LakeError: the URL names an unknown kind of store, or a path below which no table can be.
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
@@ -47,10 +47,10 @@ class Lake:
         return f"Lake({self.place.url!r})"
 
     def open(self, table: str, version: int | None = None) -> DeltaTable | None:
-        """A handle of the table as it is now, or was in a version; None where there is none yet.
+        """A handle of the table as it is now, or as it was in `version`; None if there is no table yet.
 
         Raises:
-            LakeError: it needs a reader that is not known here, or its log has no such version any more.
+            LakeError: the table needs a reader version that is not known here, or its log no longer has the version.
             UnreachableError: the object store does not answer.
         """
         with sentences(self.place):
@@ -65,13 +65,13 @@ class Lake:
         return handle
 
     def opened(self, table: str) -> DeltaTable:
-        """As `open`, but LakeError where there is no such table."""
+        """As `open`, but LakeError if there is no such table."""
         if (handle := self.open(table)) is None:
             raise LakeError(f"The lake {self.place.url} has no table {table} yet: run `relay pipeline export`, then `metrics`.")
         return handle
 
     def create(self, table: str, schema: pa.Schema, *, properties: Mapping[str, str] | None = None) -> DeltaTable:
-        """Make an empty table, partitioned by `day` if the schema has it; LakeError, UnreachableError, ConflictError where it fails."""
+        """Make an empty table, partitioned by `day` if the schema has it; LakeError, UnreachableError, ConflictError if this fails."""
         try:
             return DeltaTable.create(
                 self.place.table(table),
@@ -109,9 +109,9 @@ class Lake:
         removed: Sequence[LoggedFile] = (),
         then: Callable[[], object] = lambda: None,
     ) -> None:
-        """Make written files part of the table, and others none of it, in one commit through a handle that was not loaded since.
+        """Add written files to the table and remove others from it, in one commit through the handle by which this was planned.
 
-        The offsets are committed with them. What cannot be committed is removed again. `then` counts the commit: a signal waits for it.
+        The offsets are committed with them. Files that cannot be committed are deleted. `then` counts the commit; a signal waits for that.
 
         Raises:
             ConflictError: somebody committed an offset of the same application, or changed the table, since the handle was loaded.
@@ -130,10 +130,10 @@ class Lake:
     def replace(
         self, table: str, files: Sequence[DataFile], removed: Sequence[LoggedFile], *, then: Callable[[], object] = lambda: None
     ) -> None:
-        """Put written files in the place of others that have the same rows, whatever else is committed meanwhile; `then` as of `commit`.
+        """Put written files in the place of others that have the same rows, whatever else is committed meanwhile; `then` as in `commit`.
 
         Raises:
-            ConflictError: one of the others is no part of the table any more; nothing was changed.
+            ConflictError: one of the replaced files is no part of the table any more; nothing was changed.
             LakeError: a file is not what it should be, or the commit was refused.
             UnreachableError: the object store does not answer.
         """
@@ -143,7 +143,7 @@ class Lake:
             then()
 
     def _replace(self, table: str, files: Sequence[DataFile], removed: Sequence[LoggedFile]) -> None:
-        """Commit until it is in the table; errors as `replace`."""
+        """Commit again and again until the files are in the table; errors as `replace`."""
         actions: list[AddAction | RemoveAction] = [file.action(data_change=False) for file in files]
         actions += [file.removal(data_change=False) for file in removed]
         while True:
@@ -162,7 +162,7 @@ class Lake:
                     raise sentence(error, self.place) from error
 
     def _check(self, handle: DeltaTable, table: str, files: Sequence[DataFile]) -> None:
-        """Look at files that were written; LakeError where one is not what it should be, and all are removed again."""
+        """Check files that were written; if one is not what it should be, all are deleted, and LakeError is raised."""
         try:
             check_footers(self.place, table, schema_of(handle), files)
         except BaseException:
@@ -174,7 +174,7 @@ class Lake:
         delete_files(self.place, table, files)
 
     def _refused(self, handle: DeltaTable, table: str, files: Sequence[DataFile], offsets: Sequence[Offset], error: Exception) -> None:
-        """Find out what became of a commit that failed; its answer alone may have been lost."""
+        """Find out what became of a commit that failed; perhaps only its answer was lost."""
         now, told = self.opened(table), sentence(error, self.place)
         if _is_in(now, files, offsets):
             return
@@ -189,7 +189,7 @@ class Lake:
         raise told from error
 
     def dataset(self, table: str, *, days: Iterable[date] | None = None) -> ds.Dataset:
-        """The table for everything that reads Arrow (DuckDB, polars, pandas); `days` leaves other partitions out. LakeError without it."""
+        """The table for everything that reads Arrow (DuckDB, polars, pandas); `days` leaves out other days. LakeError without a table."""
         handle = self.opened(table)
         with sentences(self.place):
             return handle.to_pyarrow_dataset(file_pruning_predicate=_of_days(days))
@@ -197,7 +197,7 @@ class Lake:
     def dataframe(
         self, spark: SparkSession, table: str, *, days: Iterable[date] | None = None, columns: Sequence[str] | None = None
     ) -> DataFrame:
-        """The table in Spark, of the days and the columns alone where they are given; nothing else is read. LakeError without it."""
+        """The table in Spark; if days or columns are given, nothing else is read. LakeError if there is no table."""
         from relay.pipeline.lake.spark_reader import dataframe  # noqa: PLC0415 - Spark only where it is used
 
         handle = self.opened(table)
@@ -207,7 +207,7 @@ class Lake:
         return dataframe(spark, self.place, wanted, root, paths(handle, days))
 
     def check_files(self, table: str) -> list[str]:
-        """The table's files, relative to it, each of which is there with the size that it was committed with.
+        """The paths of the table's files, relative to it; each file is there, with the size with which it was committed.
 
         Raises:
             LakeError: there is no such table, or a file of it is missing or of another size.
@@ -223,7 +223,7 @@ class Lake:
         return list(committed)
 
     def days(self, table: str) -> list[date]:
-        """The days that have files, oldest first; none without the table."""
+        """The days that have files, oldest first; an empty list if there is no table."""
         if (handle := self.open(table)) is None:
             return []
         return sorted({date.fromisoformat(each[DAY.name]) for each in handle.partitions()})
@@ -237,9 +237,9 @@ def _write(
     alone: bool,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Commit; with `alone` only as the next version after the handle's.
+    """Commit; with `alone`, only if the commit becomes the next version after the handle's.
 
-    The library itself does not refuse a commit that removes files which another commit has removed.
+    The library itself does not refuse a commit that removes files which another commit has already removed.
     """
     handle.create_write_transaction(
         list(actions),
@@ -255,7 +255,7 @@ def _write(
 
 
 def _is_in(handle: DeltaTable, files: Sequence[DataFile], offsets: Sequence[Offset]) -> bool:
-    """Whether a commit is in the table: by its files, or without any by its offsets, of which the epoch is its own."""
+    """Whether a commit is in the table. Its files say so; if it has none, its offsets do, because no other commit has its epoch."""
     if files:
         return {file.path for file in files} <= set(paths(handle))
     return bool(offsets) and all(handle.transaction_version(name) == version for name, version in offsets)
@@ -267,9 +267,9 @@ def schema_of(handle: DeltaTable) -> pa.Schema:
 
 
 def _statistics(schema: pa.Schema) -> dict[str, str]:
-    """Whose least and greatest value readers may use: whole numbers and times that are never null.
+    """The columns whose least and greatest values readers may use: whole numbers and times that are never null.
 
-    Where a file says nothing of a column, the library tells Arrow that it is null throughout, and a filter on it finds no row.
+    If a file says nothing of a column, the library tells Arrow that the column is null throughout: a filter on it finds no row.
     """
     sure = (field for field in schema if not field.nullable and field.name != DAY.name)
     names = [field.name for field in sure if pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type)]

@@ -17,26 +17,26 @@ from relay.pipeline.source.columns import DAY
 
 
 class LoggedFile(NamedTuple):
-    """One file, by its path relative to the table as the log names it: `file_uris` escapes blanks and follows symbolic links."""
+    """One file, by its path relative to the table as the log has it; the library's `file_uris` escapes blanks and follows links."""
 
     path: str
     day: date | None
-    """None where the table is not cut by days."""
+    """None if the table is not partitioned by day."""
     size: int
     rows: int
     newest: int | None
-    """Its highest `archived_xid`; None where the log does not say."""
+    """Its highest `archived_xid`; None if the log does not say."""
     oldest: int | None = None
-    """And its lowest."""
+    """Its lowest `archived_xid`; None as above."""
     written: datetime | None = None
-    """When it was written, by the clock of the machine that did; None of a file that the log does not know yet."""
+    """When it was written, by the clock of the machine that wrote it; None for a file that is not in the log yet."""
     first: int | None = None
-    """Its lowest `xid`; None where the log does not say."""
+    """Its lowest `xid`; None if the log does not say."""
     last: int | None = None
-    """And its highest."""
+    """Its highest `xid`; None as above."""
 
     def removal(self, *, data_change: bool = True) -> RemoveAction:
-        """What the table's log says where it is no part of it any more; without `data_change` its rows stay, in other files."""
+        """The log's entry that the file is no part of the table any more; without `data_change` its rows stay, in other files."""
         days: dict[str, str | None] = {} if self.day is None else {DAY.name: self.day.isoformat()}
         return RemoveAction(self.path, data_change, int(time.time() * 1000), self.size, days)
 
@@ -45,7 +45,7 @@ def files(handle: DeltaTable) -> list[LoggedFile]:
     """The files of the version that the handle holds, in no order.
 
     Raises:
-        LakeError: the log does not say how many rows one has; statistics are optional there.
+        LakeError: the log does not say how many rows a file has; statistics are optional there.
     """
     found = _logged(handle)
     if unknown := next((file.path for file in found if file.rows is None), None):
@@ -54,7 +54,7 @@ def files(handle: DeltaTable) -> list[LoggedFile]:
 
 
 def paths(handle: DeltaTable, days: Iterable[date] | None = None) -> list[str]:
-    """The files of that version relative to the table, of some days only."""
+    """The paths of the same files, relative to the table; `days` leaves out other days."""
     wanted = None if days is None else set(days)
     return [file.path for file in _logged(handle) if wanted is None or file.day in wanted]
 

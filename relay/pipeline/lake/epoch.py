@@ -1,4 +1,4 @@
-"""An epoch ties PostgreSQL to its lake: each commit gives both the same one, so no copy and no backup of either is taken for the original.
+"""An epoch ties PostgreSQL to its lake: each commit gives both the same new one, so no copy and no backup of either counts as the original.
 
 Before a commit PostgreSQL records the new epoch as pending. The commit carries it together with the offset. The next check makes it
 PostgreSQL's current epoch. If a job is killed in between, the next check completes its work.
@@ -95,7 +95,7 @@ def epoch_of(handle: DeltaTable) -> int | None:
 
 
 def contradiction(link: LakeEpoch, handle: DeltaTable | None) -> str | None:
-    """Why a lake (None where there is no table) is not the one that PostgreSQL knows; None where it is, or nothing speaks against it."""
+    """Why a lake (`handle` is None if it has no table) is not the one that PostgreSQL knows; None if nothing speaks against it."""
     if handle is None:
         return "gone" if link.used else None
     lake, epoch = str(handle.metadata().id), epoch_of(handle)
@@ -115,7 +115,7 @@ def refusal(why: str, link: LakeEpoch, url: str, handle: DeltaTable | None) -> P
 
 
 def settle(database: Database, handle: DeltaTable, link: LakeEpoch) -> LakeEpoch:
-    """Make an epoch that a commit has brought PostgreSQL's own, and return the link as it is then; errors as `Database.fetch`."""
+    """If the lake's last commit has a pending epoch, make this PostgreSQL's current one; return the link. Errors as `Database.fetch`."""
     if (epoch := epoch_of(handle)) not in link.pending:
         return link
     offset = offset_of(handle)
@@ -131,10 +131,10 @@ def distrust(database: Database, error: PipelineError) -> PipelineError:
 
 
 def begin(database: Database, handle: DeltaTable, epoch: int | None) -> int:
-    """The epoch that the next commit through this handle has to carry; `epoch` is what PostgreSQL has now.
+    """The epoch that the next commit through this handle has to carry; `epoch` is the one that PostgreSQL should still have.
 
     Raises:
-        ConflictError: PostgreSQL has another one by now, so that another export was faster.
+        ConflictError: PostgreSQL has another epoch by now, because another export was faster.
     """
     following = secrets.randbits(_BITS)
     values = {"lake": str(handle.metadata().id), "epoch": epoch, "next": following}
@@ -145,14 +145,14 @@ def begin(database: Database, handle: DeltaTable, epoch: int | None) -> int:
 
 
 def follow(database: Database, handle: DeltaTable) -> None:
-    """From now on PostgreSQL exports to this lake, of which nothing counts as verified or seen."""
+    """Let PostgreSQL export to this lake from now on; nothing of the lake counts as verified or seen yet."""
     database.fetch("follow_lake", {"lake": str(handle.metadata().id)})
 
 
 def seen(database: Database, handle: DeltaTable, began: datetime, rows: Mapping[str, int], damage: Mapping[str, str]) -> bool:
-    """Let PostgreSQL know what a look at the lake in this version has found, by partition; `began` is the server's time before it.
+    """Tell PostgreSQL what a look at this version of the lake has found, by partition; `began` is the server's time before the look.
 
-    False, and nothing is known, where the lake has gone on meanwhile, or a newer look has ended before this one.
+    Returns False, and PostgreSQL records nothing, if an export has committed meanwhile, or a newer look has ended before this one.
     """
     names = sorted({*rows, *damage})
     found = {"partitions": names, "rows": [rows.get(name, 0) for name in names], "damage": [damage.get(name) for name in names]}

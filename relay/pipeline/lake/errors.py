@@ -36,7 +36,7 @@ _IN_STORES: tuple[tuple[str, type[PipelineError], str], ...] = (
         "The object store of {url} does not answer: check that it runs, and the endpoint in RELAY_LAKE_OPTIONS",
     ),
 )
-"""What a text of the libraries means, of several the first."""
+"""What a text of the libraries means; if several patterns match, the first one counts."""
 _DAMAGED = "{file} of {place} is missing or damaged: put it back from a copy, or correct {setting}"
 _ANYWHERE: tuple[tuple[str, type[PipelineError], str], ...] = (
     (
@@ -58,10 +58,10 @@ _ANYWHERE: tuple[tuple[str, type[PipelineError], str], ...] = (
     ),
 )
 _PLACES = r"https?://\S+|\bpath \S+|\S+\.(parquet|json)\b"
-"""Names, whose letters and digits say nothing of what happened."""
+"""Names of places and files, whose letters and digits say nothing of what happened."""
 _COLOURS = r"\x1b\[[0-9;]*m"
 _ANSWER = r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?"
-"""What an object store says itself; the rest of its answer may repeat keys."""
+"""The code and the message in an object store's answer; the rest of the answer may repeat keys."""
 _HIDDEN = r"(?i)(://)[^/@\s]*@|((?:secret|password|token|signature|credential|access_key)[^=:\s]*\s*[=:]\s*)\S+"
 _HELD_BACK = r"(?i)key|secret|password|token|account|credential"
 
@@ -82,11 +82,11 @@ def sentences(place: LakeLocation) -> Iterator[None]:
 
 @contextmanager
 def decoding(place: LakeLocation, path: str) -> Iterator[None]:
-    """Turn errors of what decodes a file's bytes into one sentence that names it; those of reading the bytes must be sentences already.
+    """Turn errors of decoding a file's bytes into one sentence that names the file; errors of reading the bytes must be sentences already.
 
     Raises:
         DamagedError: the bytes are not what was written.
-        LakeError: there is no memory for them.
+        LakeError: there is no memory for the bytes.
     """
     try:
         yield
@@ -127,7 +127,7 @@ def _judged(error: Exception, line: str, place: LakeLocation) -> tuple[type[Pipe
 
 
 def _names(text: str, place: LakeLocation) -> dict[str, str]:
-    """What the sentence of a damaged file calls it, if the text names it, and its place."""
+    """What the sentence about a damaged file calls the file (by its name, if the text has it), its place and its setting."""
     root = place.path(place.url)
     found = re.search(rf"{re.escape(root)}/(.+?(?:\.[a-z]+)+)\b", text)
     file = f"The file {found[1]}" if found else f"The file {text}" if text == root else "A file"

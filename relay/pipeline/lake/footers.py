@@ -1,4 +1,4 @@
-"""What a data file's footer says, rows, columns and types, held against what the table says of it."""
+"""Compares a data file's footer (rows, columns and types) with what the table says of the file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from relay.pipeline.text import many
 
 @dataclass(frozen=True)
 class FooterCheck:
-    """Looks at files of a table as they are read. Small, and travels to the tasks.
+    """Checks files of a table as they are read. Small, and travels to the tasks.
 
     Args:
         place: root of the lake.
-        schema: of the table, as its log says.
+        schema: the table's schema, as its log has it.
     """
 
     place: LakeLocation
     schema: pa.Schema
 
     def of(self, logged: LoggedFile) -> Callable[[OpenedFile], None]:
-        """What compares an opened file with what the log names; it raises DamagedError where it is another one."""
+        """A function that compares an opened file with the file that the log names; it raises DamagedError if they differ."""
 
         def check(file: OpenedFile) -> None:
             if words := difference(file, self.schema, logged.rows):
@@ -38,7 +38,7 @@ class FooterCheck:
 
 
 def difference(file: OpenedFile, schema: pa.Schema, rows: int, *, new: bool = False) -> str | None:
-    """How a file differs from the table; None where it does not.
+    """How a file differs from the table; None if it does not.
 
     A file may be older than a nullable column. Another program may have written the same kind of value with another width of offsets or
     unit of time. A `new` file of this package may differ in neither way.
@@ -61,7 +61,7 @@ def _differences(file: OpenedFile, schema: pa.Schema, rows: int, *, new: bool) -
 
 
 def _kind(type_: pa.DataType) -> object:
-    """What a type comes to for a reader of the table."""
+    """What a type is to a reader of the table, whatever its width of offsets or unit of time."""
     if pa.types.is_dictionary(type_):
         return _kind(type_.value_type)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):

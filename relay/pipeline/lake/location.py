@@ -16,16 +16,16 @@ from relay.errors import LakeError
 LAKE_SETTING = "RELAY_LAKE_URL"
 SCHEMES = ("s3", "s3a", "gs")
 _UNFIT = r"[\x00-\x1f\x7f\ud800-\udfff\\\[\]^|]|%[0-9A-Fa-f]{2}"
-"""What the table library takes for something else in a path, or ends the process on."""
+"""What the table library misunderstands in a path, or what makes it end the process."""
 _UNFIT_IN_STORE = _UNFIT + r"|[#?]|//|(?<=/)\.{1,2}(?=/|$)"
-"""In an object store also what it cuts off, and what names a folder only on a disk."""
+"""The same for an object store, with what the library cuts off there, and what names a folder only on a disk."""
 
 
 @dataclass(frozen=True)
 class LakeLocation:
     """Root of the lake (a folder or `scheme://bucket/path`) and the storage options, which no text of this object shows.
 
-    `setting` is what names it; files that are not the lake's have another one.
+    `setting` is the setting or option by which a user names the place; files that are not the lake's have another one.
     """
 
     url: str
@@ -37,7 +37,7 @@ class LakeLocation:
         """The place of a lake as a user writes it.
 
         Raises:
-            LakeError: no such kind of store, a secret in the URL, or an endpoint that is none.
+            LakeError: the kind of store is unknown, the URL holds a secret, or an endpoint is not a URL.
         """
         parts = _split(url)
         if parts.scheme == "file" and parts.netloc not in {"", "localhost"}:
@@ -52,7 +52,7 @@ class LakeLocation:
         return cls(url.rstrip("/").replace("s3a://", "s3://", 1), dict(options))
 
     def check_tables(self) -> None:
-        """LakeError where tables would not be where this says, or not all of their files."""
+        """LakeError if tables, or some of their files, could not be here, or would be in another place."""
         path = self.url if self.is_local else self.path(self.url)
         if found := re.search(_UNFIT if self.is_local else _UNFIT_IN_STORE, path):
             raise LakeError(f"The path in RELAY_LAKE_URL holds {found[0]!r}, which a table's path cannot hold: name another folder.")
@@ -61,12 +61,12 @@ class LakeLocation:
 
     @property
     def name(self) -> str:
-        """What sentences call it."""
+        """What sentences call the place."""
         return f"the lake {self.url}" if self.setting == LAKE_SETTING else self.url
 
     @property
     def is_local(self) -> bool:
-        """A folder of this machine, or mounted on it."""
+        """Whether the place is a folder of this machine, or mounted on it."""
         return "://" not in self.url
 
     def table(self, name: str) -> str:
@@ -99,12 +99,12 @@ def _split(url: str) -> SplitResult:
 
 
 def _plain(name: str) -> str:
-    """An option's name without its store's, as it may be written."""
+    """An option's name in lower case without its store's prefix, which a user may leave out."""
     return name.lower().removeprefix("aws_").removeprefix("google_")
 
 
 def _check_endpoint(options: Mapping[str, str]) -> None:
-    """The table library would panic on it, with lines of its own."""
+    """LakeError if an endpoint is not a URL: the table library would panic, with lines of its own."""
     for name, value in options.items():
         if _plain(name) in {"endpoint", "endpoint_url", "base_url"} and not _is_endpoint(value):
             raise LakeError(f"{name} in RELAY_LAKE_OPTIONS is no endpoint: write it like https://host or http://host:9000.")

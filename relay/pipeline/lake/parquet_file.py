@@ -1,4 +1,4 @@
-"""A Parquet file of the lake opened for reading, the same way in every job: what is wrong with its bytes is one sentence that names it."""
+"""A Parquet file of the lake opened for reading, in the same way in every job: an error in its bytes is one sentence that names it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OpenedFile:
         self.schema: pa.Schema = file.schema_arrow
 
     def batches(self, rows: int, *, groups: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """So many rows at a time, of some row groups and of the columns that the file has of these; without either of all of them."""
+        """At most `rows` rows at a time, of these row groups and these columns, as far as the file has them; by default of all."""
         there = None if columns is None else [name for name in columns if name in self.schema.names]
         with decoding(self._place, self.path):
             yield from self._file.iter_batches(rows, row_groups=groups, columns=there, use_threads=False)
@@ -42,13 +42,13 @@ def opened_file(place: LakeLocation, path: str, *, buffer_size: int = 0, checksu
 
     Args:
         place: root of the lake, or of other files.
-        path: of the file.
+        path: the file's path.
         buffer_size: bytes that are read at a time; 0 reads a whole column of a row group.
-        checksums: compare those of the pages, where the file was written with any.
+        checksums: compare the checksums of the pages, if the file was written with any.
 
     Raises:
-        DamagedError: it is missing, or no Parquet file any more.
-        LakeError: this process may not, or cannot, read it.
+        DamagedError: the file is missing, or no Parquet file any more.
+        LakeError: this process may not, or cannot, read the file.
         UnreachableError: the object store does not answer.
     """
     with stored_file(place, path) as stored:

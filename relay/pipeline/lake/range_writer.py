@@ -23,7 +23,7 @@ RESULT = pa.schema([
     ("path", pa.string()), ("day", pa.date32()), ("size", pa.int64()), ("rows", pa.int64()), ("stats", pa.string()),
     ("known", pa.int64()), ("differing", pa.int64()),
 ])  # fmt: skip
-"""What a task tells the driver: a row for each file, and one of nulls with how many rows the lake had already."""
+"""What a task tells the driver: a row for each file, and a last row that only says how many rows the lake had already."""
 RESULT_DDL = "path string, day date, size long, rows long, stats string, known long, differing long"
 
 
@@ -34,10 +34,10 @@ class Reading:
     Args:
         conninfo: complete, with its password.
         check: statement that gives system identifier, timeline, database and safe bound of the server that answers.
-        expected: what it must give; the bound at least.
+        expected: what `check` must give, but the bound may be higher.
         select: statement of a cut with `@low@`, `@high@`, `@part@` and `@parts@`.
         name: beginning of the names of the files of this batch.
-        known: rows that the lake has already, None if it cannot have any.
+        known: finds rows that the lake has already; None if it cannot have any.
     """
 
     conninfo: str = field(repr=False)
@@ -53,7 +53,7 @@ class Reading:
 
 
 def task(reading: Reading) -> Read:
-    """What a task does for the number of a cut."""
+    """The function that a task calls with the number of a cut."""
 
     def copy(number: int) -> Iterator[pa.RecordBatch]:
         yield _copy(reading, number)
@@ -62,8 +62,8 @@ def task(reading: Reading) -> Read:
 
 
 def _copy(reading: Reading, number: int) -> pa.RecordBatch:
-    """Copy a cut, and say which files that made."""
-    # Spark may run a cut twice at once (speculation, an executor that was only thought lost): the one must not undo the other's file.
+    """Copy a cut, and return a row for each new file."""
+    # Spark may run a cut twice at once (speculation, an executor that was only thought lost): neither run may undo the other's file.
     writer = DayWriter(reading.place, reading.table, reading.schema, f"{reading.name}-{number}-{uuid.uuid4()}")
     known = differing = 0
     try:
@@ -93,7 +93,7 @@ def _rows(reading: Reading, cut: RowRange) -> Iterator[pa.RecordBatch]:
 
 
 def statement(select: str, cut: RowRange) -> str:
-    """The statement `read_cut` for one cut."""
+    """The statement with the bounds of one cut."""
     for name, value in asdict(cut).items():
         select = select.replace(f"@{name}@", str(int(value)))
     return select

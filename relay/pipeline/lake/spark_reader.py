@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _ROWS = 16_384
 _PATTERN = r"[{}\[\]*?\\]"
-"""Characters that Spark takes for a pattern of paths: a copy next to a lake must not be read with it."""
+"""Characters that Spark takes for a pattern of paths; they are escaped, or a copy next to a lake could be read with it."""
 
 
 def dataframe(spark: SparkSession, place: LakeLocation, schema: pa.Schema, root: str, paths: Sequence[str]) -> DataFrame:
-    """The files below a table's root as one DataFrame: by Spark's own reader from folders, by Arrow's in its tasks from object stores."""
+    """The files below a table's root as one DataFrame: Spark's own reader reads folders, Arrow in Spark's tasks reads object stores."""
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - Spark only where it is used
 
     columns = from_arrow_schema(schema)
@@ -51,8 +51,8 @@ def check_named(place: LakeLocation, table: str, said: str) -> None:
     """Read in this process the files of a table that an error of Spark's own reader names.
 
     Raises:
-        DamagedError: one of them is damaged.
-        LakeError: this process cannot read it either.
+        DamagedError: one of the files is damaged.
+        LakeError: this process cannot read one of them either.
     """
     root = re.escape(place.path(place.table(table)))
     for path in sorted(set(re.findall(rf"{root}/(\S+?\.parquet)", unquote(said)))):
@@ -73,7 +73,7 @@ def _rows(place: LakeLocation, path: str, schema: pa.Schema) -> Iterator[pa.Reco
 
 
 def _completed(batch: pa.RecordBatch, path: str, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch in the table's schema: the day from its path, and nulls where the file is older than a column."""
+    """The batch in the table's schema: the day comes from the path, and a column that is newer than the file is null."""
     day = path.rpartition(f"{DAY.name}=")[2].partition("/")[0]
 
     def column(field: pa.Field) -> Any:

@@ -1,4 +1,4 @@
-"""The archive's files in the lake, in parts of about as many rows for Spark's tasks, which read them by column with Arrow."""
+"""Divides the archive's files in the lake among Spark's tasks, about equally many rows to each; the tasks read columns with Arrow."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Parts:
 
     @classmethod
     def of(cls, place: LakeLocation, table: str, files: Iterable[LoggedFile], *, rows: int = ROWS) -> Self:
-        """Some files of days: large ones cut, small ones together."""
+        """Divide files of days among tasks: a large file is cut, small ones share a task."""
         tasks: list[list[Part]] = []
         room = 0
         for day, path, count in sorted((file.day, file.path, file.rows) for file in files if file.day is not None):

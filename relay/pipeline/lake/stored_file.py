@@ -1,4 +1,4 @@
-"""A file of the lake for a decoder: errors of its store become sentences here, so each other error is one of the file's bytes."""
+"""A file of the lake for a decoder: errors of its store become sentences here, so every other error is about the file's bytes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def stored_file(place: LakeLocation, path: str) -> Iterator[StoredFile]:
     """Open a file by its path in the lake's file system.
 
     Raises:
-        DamagedError: it is missing.
-        LakeError: this process may not, or cannot, read it.
+        DamagedError: the file is missing.
+        LakeError: this process may not, or cannot, read the file.
         UnreachableError: the object store does not answer.
     """
     with sentences(place):
@@ -30,7 +30,7 @@ def stored_file(place: LakeLocation, path: str) -> Iterator[StoredFile]:
 
 
 class StoredFile:
-    """Reads as Python's binary files do, which is what Arrow takes; errors as of `stored_file`."""
+    """Reads as Python's binary files do, because Arrow takes such files; errors as of `stored_file`."""
 
     def __init__(self, place: LakeLocation, opened: pa.NativeFile) -> None:
         self._place = place
@@ -61,5 +61,5 @@ class StoredFile:
         return int(self._opened.tell())
 
     def close(self) -> None:
-        """Free what it holds; legal twice."""
+        """Close the file; may be called twice."""
         self._opened.close()

@@ -1,4 +1,4 @@
-"""The lake's table of the archive before an export: made, of this cluster, and with every column that the archive has."""
+"""Prepares the lake's table for an export: it must exist, belong to this cluster, and have every column that the archive has."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from relay.pipeline.source.columns import NOT_NULL, TABLE, ArchiveColumn, check_
 from relay.pipeline.source.database import Database
 
 MARGIN = 1_000_000
-"""Transactions that are read again after a change of timeline; after another change it is everything."""
+"""How many transactions are read again after a change of timeline; after any other change everything is read again."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What an export has to know of its table: both sides' columns, where to begin if not at its own offset, what was adopted."""
+    """What an export has to know of its table: both sides' columns, where to begin if not at its own offset, and what an adoption found."""
 
     columns: Sequence[ArchiveColumn]
     names: frozenset[str]
@@ -36,10 +36,10 @@ class Prepared:
 
 
 def check_lake(handle: DeltaTable | None, cluster: Cluster, known: LakeEpoch, url: str) -> tuple[tuple[str, ...], PipelineError | None]:
-    """In what a lake is not the one that this server exports to, and the sentence about it; nothing and None where it is.
+    """In what a lake differs from the one that this server exports to, and the error about that; `()` and None if it is that lake.
 
     Raises:
-        LakeError: the table is none of the relay's.
+        LakeError: the relay did not make the table.
     """
     if handle is not None:
         properties = {name: str(value) for name, value in handle.metadata().configuration.items()}
@@ -51,11 +51,11 @@ def check_lake(handle: DeltaTable | None, cluster: Cluster, known: LakeEpoch, ur
 
 
 def linked(lake: Lake, database: Database) -> tuple[DeltaTable, LakeEpoch]:
-    """The table as it is now, and the link, which are the same in both; a commit that was cut short is completed.
+    """The table as it is now, and PostgreSQL's link, which must match; a commit that was cut short is completed.
 
     Raises:
         PipelineError: this server exports to another lake, or the lake follows another server; PostgreSQL remembers that.
-        LakeError: there is no table, or it is none of the relay's.
+        LakeError: there is no table, or the relay did not make it.
     """
     handle, known = link.both(lake, database)
     _, error = check_lake(handle, clusters.read(database), known, lake.place.url)
@@ -73,14 +73,14 @@ def prepare(
     *,
     adopted: tuple[str, ...] = (),
 ) -> Prepared:
-    """Make the table where there is none, or see that it fits; nothing is changed where it does not.
+    """Make the table if there is none, else check that it fits, and add columns that it lacks; a table that does not fit is not changed.
 
     `handle` was loaded before the cluster was queried. `known` is what PostgreSQL knows of the lake. `adopted` names where the lake differs
     from this server.
 
     Raises:
         LakeError: a column has another type.
-        ConflictError: another export made it at the same moment.
+        ConflictError: another export made the table at the same moment.
     """
     if handle is None:
         schema = schema_of(columns)
@@ -97,8 +97,9 @@ def _begin(found: Iterable[str], handle: DeltaTable, known: LakeEpoch, cluster: 
 
     Ids of another cluster cannot be compared at all; after a promotion only the last few transactions can differ.
 
-    A restore to a time makes a timeline too: then more than a margin may be gone, and the lake's offset may lie above all that there is. A
-    copy of this server may have exported to the lake before the promotion: so what this server itself has exported there is the bound.
+    A restore to a point in time begins a timeline too: then more than a margin may be gone, and the lake's offset may lie above all ids
+    that there are. A copy of this server may have exported to the lake before the promotion, so only what this server itself has exported
+    there counts.
     """
     offset = offset_of(handle)
     if set(found) != {"timeline"} or offset - cluster.next > MARGIN or known.lake != str(handle.metadata().id):
@@ -116,7 +117,7 @@ def announce(lake: Lake, cluster: Cluster) -> None:
 
 
 def tie(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared) -> None:
-    """Give the lake an epoch where it has none yet, or none of this server's; complete a commit that was cut short.
+    """Give the lake an epoch if it has none yet, or none of this server's; complete a commit that was cut short.
 
     Raises:
         ConflictError: another export was faster.
@@ -141,7 +142,7 @@ def take_over(lake: Lake, cluster: Cluster) -> None:
 
 
 def _evolve(lake: Lake, handle: DeltaTable, columns: Sequence[ArchiveColumn]) -> None:
-    """Add what the archive has gained; LakeError where a column is of another type than the lake's, or differs from one in case only."""
+    """Add new columns of the archive; LakeError if one has another type in the lake, or its name differs from another's only in case."""
     known = {field.name: field.type for field in schema_of_table(handle)}
     check_names(columns, known)
     wrong = [column.name for column in columns if known.get(column.name, column.field.type) != column.field.type]
@@ -163,11 +164,11 @@ def _add(lake: Lake, handle: DeltaTable, missing: Sequence[ArchiveColumn]) -> No
 
 
 def check_prepared(handle: DeltaTable, cluster: Cluster, prepared: Prepared) -> None:
-    """See that the table is still as it was prepared; before each batch, for a commit fails only by what comes after this handle.
+    """Check before each batch that the table is still as it was prepared: a commit fails only because of changes after its handle.
 
     Raises:
-        ConflictError: it has been adopted, so that its offset is another server's or was taken back; or it has gained a column: rows that
-            are read without it would be null in it.
+        ConflictError: the table was adopted, so that its offset is another server's or was taken back; or it has a new column, in which
+            rows that are read without it would be null.
     """
     wanted = clusters.unfinished(cluster) if prepared.adopted else cluster.properties
     if not wanted.items() <= {name: str(value) for name, value in handle.metadata().configuration.items()}.items():
@@ -177,7 +178,7 @@ def check_prepared(handle: DeltaTable, cluster: Cluster, prepared: Prepared) -> 
 
 
 def check_same(before: Cluster, now: Cluster) -> None:
-    """PipelineError where the server is another one than at the beginning, as after a failover in between."""
+    """PipelineError if the server is another one than at the beginning, as after a failover in between."""
     if (before.system_identifier, before.timeline, before.database) != (now.system_identifier, now.timeline, now.database):
         raise PipelineError(
             "PostgreSQL was replaced by another server during this export: nothing of this batch is in the lake; run it again."

@@ -1,8 +1,8 @@
 """Looks at the lake as it is, and lets PostgreSQL know: only what a living lake holds may be dropped.
 
-Each look lists the files of the table's version once, and holds the rows that its log names for a day against what they were. It reads the
-files whose turn has come, in Spark's tasks where they are many. Each file has its turn once within `lake_reread_days`; nothing is
-remembered of a single file.
+Each look lists the files of the table's version once. It compares how many rows the log names for each day with earlier looks. It reads the
+files whose turn has come, in Spark's tasks if they are many. Each file has its turn once within `lake_reread_days`; nothing is remembered
+of a single file.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ DIFFERS = 5
 _DAY = 86_400.0
 _PREFIX = "queue_message_archive_"
 _LOOKS = 3
-"""Times that a look is tried while other jobs change the lake."""
+"""How many times a look is tried while other jobs change the lake."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class LakeLook:
-    """What a look found: the table's files, how many of them were read whole, and what is wrong with which partition's."""
+    """What a look found: how many files the table has, how many of them were read whole, and what is wrong, by partition."""
 
     files: int
     read: int
@@ -51,7 +51,7 @@ class LakeLook:
 
 
 class LookResult(NamedTuple):
-    """What a look behind a commit has found: damaged partitions; or why it failed, and the exit code of that."""
+    """What a look after a commit has found: damaged partitions; or why the look failed, with the exit code of the failure."""
 
     damaged: tuple[str, ...] = ()
     failure: str | None = None
@@ -85,14 +85,14 @@ def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) ->
     """Look at the lake, and tell PostgreSQL that it was seen, and what is wrong with which day.
 
     Args:
-        lake: that the server exports to.
+        lake: the lake that the server exports to.
         database: the server.
         say: hears of each day that is damaged.
-        spark: starts, or returns, the session whose tasks read files where there are many; without it this process does.
+        spark: starts, or returns, the session whose tasks read files if there are many; without it this process reads them.
 
     Raises:
         PipelineError: it is not the lake that this server exports to; nothing counts as seen then.
-        LakeError: it cannot be read at all; nothing counts as seen then either.
+        LakeError: the lake cannot be read at all; nothing counts as seen then either.
         ConflictError: other jobs changed the lake during each look.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
@@ -129,7 +129,7 @@ def run_behind(guard: CommitGuard, lake: Lake, database: Database, say: Say, spa
 
 
 def exit_code_of(guard: CommitGuard, look: LookResult, *, differs: bool) -> int:
-    """That of a job with a look behind its commits: a signal's, else 5 where something differs, else what went wrong first."""
+    """The exit code of a job that ends with a look: a signal's, else 5 if something differs, else that of what went wrong first."""
     if guard.stopped or not differs:
         return guard.exit_code or look.exit_code
     return DIFFERS
@@ -139,7 +139,7 @@ def exit_code_of(guard: CommitGuard, look: LookResult, *, differs: bool) -> int:
 class _Looker:
     """Looks at a lake, and looks again if other jobs changed it meanwhile.
 
-    A handle reads the table's log again for some answers, whose errors become sentences about the lake. Spark's start is not among them.
+    For some answers a handle reads the table's log again; errors of this become sentences about the lake, errors of Spark's start do not.
     """
 
     lake: Lake
@@ -167,11 +167,11 @@ class _Looker:
     def note(self, handle: DeltaTable, found: _Look) -> bool:
         """Let PostgreSQL know what a look has found; False if other jobs changed the lake meanwhile."""
         with sentences(self.lake.place):
-            # A lake without an epoch has met no export of this version yet, and counts as seen after the first.
+            # A lake without an epoch has met no export of this version yet; it counts as seen after the first such export.
             return epoch.epoch_of(handle) is None or epoch.seen(self.database, handle, found.began, found.rows, found.seen.damage)
 
     def _lost(self, there: Sequence[LoggedFile], rows: Mapping[str, int], known: Mapping[str, _Known]) -> defaultdict[str, list[str]]:
-        """What the folder lacks of the files, and the log of rows that it named before, by partition."""
+        """Files that the folder lacks, and rows that the log no longer names, in words, by partition."""
         wrong = defaultdict[str, list[str]](list)
         for file, words in damage.lost(there, sizes(self.lake.place, TABLE)):
             wrong[partition_of(file.day)].append(words)
@@ -181,7 +181,7 @@ class _Looker:
         return wrong
 
     def _unreadable(self, chosen: Sequence[LoggedFile], schema: pa.Schema) -> list[tuple[LoggedFile, str]]:
-        """What is wrong with those of the files that no look has read well yet."""
+        """Read those of the files that no look has read well yet; return the bad ones, each with what is wrong."""
         unread = [file for file in chosen if file not in self.well]
         found = list(damage.unreadable(FooterCheck(self.lake.place, schema), unread, self.carrier))
         self.well.update(set(unread).difference(file for file, _ in found))
@@ -189,14 +189,14 @@ class _Looker:
 
 
 def _chosen(turn: _Turn, there: Sequence[LoggedFile], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[LoggedFile]:
-    """The files to read now: those that are due, and those of damaged days, which may be repaired by now; none that is known to be lost."""
+    """The files to read now: those due, and all of damaged days, which may be repaired by now; but none of a day already found wrong."""
     mended = {name for name, before in known.items() if before.damaged}
     whole = [file for file in there if partition_of(file.day) not in wrong]
     return [file for file in whole if partition_of(file.day) in mended or is_due(file.path, turn.seen_at, turn.now, turn.days * _DAY)]
 
 
 def is_due(path: str, since: datetime | None, now: datetime, period: float) -> bool:
-    """Whether a file's turn, which comes once in a period (seconds), has come after the last look, `since`; None before any."""
+    """Whether a file's turn, which comes once in a period (seconds), has come since the last look; `since` is None before the first."""
     if since is None:
         return False
     turn = int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest()) / 2**64 * period
@@ -204,7 +204,7 @@ def is_due(path: str, since: datetime | None, now: datetime, period: float) -> b
 
 
 def _sentence(words: Sequence[str]) -> str:
-    """The first of what is wrong with a day, and how much more there is."""
+    """The first thing that is wrong with a day, and how many more there are."""
     more = len(words) - 1
     return words[0] + (f", and {more} more like it" if more else "")
 
@@ -215,5 +215,5 @@ def day_of(partition: str) -> date:
 
 
 def partition_of(day: date | None) -> str:
-    """The table in PostgreSQL whose rows a day's files hold, in addition to dead messages."""
+    """The table in PostgreSQL whose rows are in a day's files, together with dead messages."""
     return f"{_PREFIX}{day:%Y%m%d}" if day else TABLE

@@ -1,4 +1,4 @@
-"""Numbers of windows, hours and days as Arrow tables: counted from archive rows, merged from what was counted before. No I/O, no JVM."""
+"""Numbers of windows, hours and days as Arrow tables: counted from archive rows, or merged from earlier numbers. No I/O, no JVM."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WINDOW_SECONDS = 300
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86400
 OTHER = "*other*"
-"""Replaces the routing keys of an exchange that its day does not name."""
+"""Replaces exchanges and routing keys that the numbers of their day do not name."""
 
 KEY = ("start", "exchange", "routing_key")
 RESULTS = {"published": "success", "discarded": "discarded", "rejected": "rejected", "failed": "failed", "lock_expired": "lock_expired"}
-"""Column of the numbers by result of the archive."""
+"""Columns of the numbers, each with the result in the archive that it counts."""
 DEAD = ("rejected", "failed", "lock_expired")
 HISTOGRAMS = ("wait", "publish", "confirm")
 SUMS = (*RESULTS, "attempts", "within_target")
@@ -48,11 +48,11 @@ ARCHIVE_COLUMNS = (
 
 
 _HELD = 50_000
-"""Numbers that are held, about 1 kB each, before what is of the same window and key is added up."""
+"""How many rows of numbers, about 1 kB each, are kept before rows of the same window, exchange and key are added up."""
 
 
 class _Groups(NamedTuple):
-    """Rows by window, exchange and key.
+    """Rows grouped by window, exchange and routing key.
 
     `of_row` is the number of each row's group. `first` is the row that each group was first seen in. `order` has the rows in the order of
     their groups. `begins` is where each group begins in `order`.
@@ -69,9 +69,9 @@ class _Groups(NamedTuple):
 
 
 def count(rows: pa.RecordBatch | pa.Table, *, target_ms: int) -> pa.Table:
-    """Count archive rows, whose routing keys are already those to name, into windows. An order in which rows come makes no difference.
+    """Count archive rows, which already have the exchanges and keys to name, into windows. The order of the rows makes no difference.
 
-    Names may be texts, or indices of a dictionary that holds each once.
+    Names may be texts, or indices of a dictionary that holds each name once.
     """
     table = pa.table({name: rows.column(name) for name in ARCHIVE_COLUMNS})
     start = _floored(_microseconds(table, "archived_at")[0], WINDOW_SECONDS)
@@ -89,7 +89,7 @@ def count(rows: pa.RecordBatch | pa.Table, *, target_ms: int) -> pa.Table:
 def merge(numbers: pa.Table, *, seconds: int = WINDOW_SECONDS) -> pa.Table:
     """Add up numbers of the same key within spans of `seconds` (of 300, 3600 or 86400), ordered by start, exchange and key.
 
-    Numbers of different targets keep the largest: a run gives a whole day one target.
+    If their targets differ, the largest is kept; but a run gives a whole day one target.
     """
     numbers = numbers.select(SCHEMA.names)
     start = _floored(_microseconds(numbers, "start")[0], seconds)
@@ -104,7 +104,7 @@ def merge(numbers: pa.Table, *, seconds: int = WINDOW_SECONDS) -> pa.Table:
 
 
 def add_up(parts: Iterable[pa.Table]) -> pa.Table:
-    """Merge numbers as they come, so that what is held grows with their windows and not with their parts."""
+    """Merge numbers as they come in, so that memory grows with the number of windows, not with the number of parts."""
     held = [empty()]
     for part in parts:
         held.append(part)
@@ -114,7 +114,7 @@ def add_up(parts: Iterable[pa.Table]) -> pa.Table:
 
 
 def empty() -> pa.Table:
-    """No numbers."""
+    """A table without numbers."""
     return SCHEMA.empty_table()
 
 
@@ -127,13 +127,13 @@ def messages(numbers: pa.Table) -> pa.Array:
 
 
 def _microseconds(table: pa.Table, name: str) -> tuple[Integers, Any]:
-    """Times as integers, 0 where there is none, and which of them there are."""
+    """Times as integers, with 0 for null, and which of them are not null."""
     column = table[name].cast(_TIME).combine_chunks().cast(pa.int64())
     return pc.fill_null(column, 0).to_numpy(zero_copy_only=False), pc.is_valid(column).to_numpy(zero_copy_only=False)
 
 
 def _floored(microseconds: Integers, seconds: int) -> Integers:
-    """Begin of each time's span. Days of UTC begin at multiples of 86400 s, before 1970 too."""
+    """The start of the span in which each time lies. Days of UTC begin at multiples of 86400 s, before 1970 too."""
     return microseconds // (seconds * 1_000_000) * (seconds * 1_000_000)
 
 
@@ -161,7 +161,7 @@ def _sums(groups: _Groups, values: Integers) -> Integers:
 
 
 def _latencies(table: pa.Table, groups: _Groups) -> dict[str, Integers]:
-    """Wait from due until claimed, publish until written, confirm until confirmed; of messages that came so far, whatever their result."""
+    """Wait ends with the claim, publish with the write, confirm with the confirm. Messages that got so far count, whatever their result."""
     due = _due(table, np.zeros(table.num_rows, dtype=bool))
     claimed, published, confirmed = (_microseconds(table, name) for name in ("claimed_at", "published_at", "confirmed_at"))
     return {
@@ -180,14 +180,14 @@ def _histogram(groups: _Groups, begin: tuple[Integers, Any], end: tuple[Integers
 
 
 def _due(table: pa.Table, from_creation: Any) -> tuple[Integers, Any]:
-    """When each message was due: at available_at where that is later than its creation."""
+    """When each message was due: at its creation, or at available_at if that is later and `from_creation` is not set."""
     created, known = _microseconds(table, "created_at")
     available, given = _microseconds(table, "available_at")
     return np.where(given & ~from_creation, np.maximum(created, available), created), known
 
 
 def _within(table: pa.Table, published: Any, target_ms: int) -> Integers:
-    # A retry moves available_at, so from there a message that needed several attempts would look fast.
+    # A retry moves available_at: measured from there, a message that needed several attempts would look fast.
     due, _ = _due(table, table["attempts"].to_numpy() > 1)
     confirmed, known = _microseconds(table, "confirmed_at")
     within: Integers = (published & known & (confirmed - due <= target_ms * 1000)).astype(np.int64)
@@ -211,7 +211,7 @@ def _codes_of_numbers(groups: _Groups, codes: pa.ChunkedArray) -> list[str]:
 
 
 def _jsons(groups: _Groups, counted: Mapping[int, Counter[str]]) -> list[str]:
-    """The codes of each group; few have any."""
+    """The codes of each group; few groups have any."""
     texts = ["{}"] * groups.number
     for group, codes in counted.items():
         texts[group] = json.dumps(codes, sort_keys=True, ensure_ascii=False)

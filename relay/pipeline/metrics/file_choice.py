@@ -24,7 +24,7 @@ class DayTotals(NamedTuple):
 
 
 class CountingTerms(NamedTuple):
-    """What windows must agree with to be counted on: the target in milliseconds, and how many exchanges a day may name."""
+    """What old windows must agree with if new files are to be added to them: the target in ms, and how many exchanges a day may name."""
 
     target_ms: int
     exchanges: int
@@ -38,7 +38,7 @@ class Base(NamedTuple):
 
 
 class FileChoice(NamedTuple):
-    """Files of a day to count, and the windows that count its other files; None where there are no others."""
+    """Files of a day to count, and the windows that count its other files; None if there are no others."""
 
     day: date
     files: Sequence[LoggedFile]
@@ -51,7 +51,7 @@ class FileChoice(NamedTuple):
 
 
 def is_due(day: date, files: Sequence[LoggedFile], numbers: DayTotals | None, today: date) -> bool:
-    """Whether a day's numbers count other messages than its files hold, or are not yet those of a day that is over."""
+    """Whether a day has no numbers, or its numbers count another number of messages than its files hold, or may be from before its end."""
     return numbers is None or numbers.messages != _rows(files) or is_early(day, numbers, today)
 
 
@@ -61,7 +61,7 @@ def is_early(day: date, numbers: DayTotals | None, today: date) -> bool:
 
 
 def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: date, terms: CountingTerms) -> FileChoice:
-    """Count the files that an open day's windows do not count yet, if these are known to count the others; else count the day whole."""
+    """Count the files that an open day's windows lack, if the windows are known to count the other files; else count the whole day."""
     if base is None or day < today or not _holds(base, files, terms):
         return FileChoice(day, files, None)
     counted = {file.path for file in base.files}
@@ -69,7 +69,7 @@ def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: 
 
 
 def _holds(base: Base, files: Sequence[LoggedFile], terms: CountingTerms) -> bool:
-    """Whether the windows count the base's files, all of which are still there, by the same target and with no more exchanges.
+    """Whether the windows count the base's files, all of which are still there, by the same target and with few enough exchanges.
 
     Rows are never changed, and only added: if the windows count as many messages as the files have rows, they count these rows.
     """

@@ -1,6 +1,6 @@
 """Computes the numbers of days that changed in the lake's archive, and writes them to the lake and to PostgreSQL.
 
-A day is computed when the lake has another number of its rows than the numbers count. Rows are never changed or removed. So an open day is
+A day is computed when the lake has more or fewer rows of it than its numbers count. Rows are never changed or removed. So an open day is
 computed as long as rows come. A closed day is computed once, and again when rows come late. Of an open day only new files are counted, if
 the windows in the lake are known to count the others. Nothing else is remembered. So a run that was killed, a compaction and a lost
 statistics table leave nothing to repair by hand. A run without new rows writes nothing.
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 
 TARGET_MS = 1000
-"""Within how many milliseconds from when it was due a message should be confirmed, unless somebody says otherwise."""
+"""Within how many milliseconds after it was due a message should be confirmed, if the run names no other target."""
 TOP_KEYS = 20
-"""How many routing keys a day names for each exchange, unless somebody says otherwise."""
+"""How many routing keys a day names for each exchange by default."""
 TOP_EXCHANGES = 200
-"""How many exchanges a day names, unless somebody says otherwise."""
+"""How many exchanges a day names by default."""
 SPANS = {"window": aggregate.WINDOW_SECONDS, "hour": aggregate.HOUR_SECONDS, "day": aggregate.DAY_SECONDS}
-"""Seconds of each grain, in the order in which they are written: numbers of the day, by which days are judged, come last."""
+"""Seconds of each grain, in the order in which grains are written: the numbers of days, which say what is due, come last."""
 _ROWS_AT_ONCE = 2_000_000
 
 
@@ -52,7 +52,8 @@ _ROWS_AT_ONCE = 2_000_000
 class Computed:
     """What a run did: days computed, messages counted, windows written to PostgreSQL, days that PostgreSQL got from the lake.
 
-    `failure` is why it was cut short after days were computed: the numbers of these are in the lake and in PostgreSQL, the others stay due.
+    `failure` is why the run was cut short after some days were computed. The numbers of these days are in the lake and in PostgreSQL; the
+    other days stay due.
     """
 
     days: int
@@ -79,17 +80,17 @@ def run(
     again: Collection[date] = (),
     now: datetime | None = None,
 ) -> Computed:
-    """Compute every day whose rows changed, and those of `again` (after a change of target or names) in any case, whole.
+    """Compute every day whose rows changed, and in any case the days of `again` (after a change of target or names), as a whole.
 
-    A day has one target: a run with another one leaves the days that it does not compute as they are. `now` replaces PostgreSQL's time.
+    A day has one target: a run with another target leaves days that it does not compute as they are. `now` replaces PostgreSQL's time.
 
     Raises:
-        PipelineError: Spark, the lake or PostgreSQL refused.
+        PipelineError: Spark, the lake or PostgreSQL refused something.
         ConflictError: another run was faster, or a day ended while its new files were counted.
         UnreachableError: PostgreSQL or the object store does not answer.
-        KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
+        KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
 
-    If one of these is raised, no day was computed. Once a day is computed, each of them is part of the result.
+    If one of these is raised, no day was computed. Once a day is computed, such an error becomes part of the result instead.
     """
     began = time.monotonic()
     limits = Limits(top_exchanges, top_keys)
@@ -109,7 +110,7 @@ def _today(database: Database, now: datetime | None) -> date:
 
 @dataclass(frozen=True)
 class _Work:
-    """What to count, as one version of the archive has it; `numbers` are those that there are, `today` asks PostgreSQL."""
+    """What to count in one version of the archive; `numbers` are the existing ones by day, `today` asks PostgreSQL."""
 
     version: int | None
     today: Callable[[], date]
@@ -118,7 +119,7 @@ class _Work:
 
     @classmethod
     def of(cls, lake: Lake, clock: Callable[[], date], again: Collection[date], terms: CountingTerms) -> _Work:
-        """Days that are due, and of `again` those that the archive has."""
+        """Find the days that are due, and those days of `again` that the archive has."""
         today = clock()
         archive = lake.open("archive")
         files = {} if archive is None else files_by_day(archive)
@@ -129,7 +130,7 @@ class _Work:
         return cls(None if archive is None else archive.version(), clock, counts, numbers)
 
     def groups(self) -> Iterator[list[FileChoice]]:
-        """Days that are computed at once: as many as have few rows together."""
+        """Groups of days that are computed at once: as many days as together have few rows."""
         group: list[FileChoice] = []
         for count in self.counts:
             if group and sum(one.rows for one in [*group, count]) > _ROWS_AT_ONCE:
@@ -146,7 +147,7 @@ class _Work:
 
 @dataclass
 class _Metrics:
-    """One run on its way."""
+    """One run in progress."""
 
     lake: Lake
     database: Database
@@ -162,21 +163,21 @@ class _Metrics:
     guard: CommitGuard = field(default_factory=CommitGuard)
 
     def carry_out(self) -> None:
-        """All of it, or up to what cuts it short once a day is done."""
+        """Do the whole run; once a day is done, an error or a signal only cuts it short."""
         with self.guard.kept():
             self.compute()
             self.copied = _copy(self.lake, self.database, self.say)
             lake_state.record(self.lake, self.database)
 
     def compute(self) -> None:
-        """Group after group; one counts as done when its numbers are in both places."""
+        """Compute group after group; a group counts as done when its numbers are in PostgreSQL and in the lake."""
         for counts in self.work.groups():
             self.say(f"{_named(counts)}: {many(sum(count.rows for count in counts), 'message')} to count")
             numbers = _compute(self.lake, counts, self.spark, self.target_ms, self.limits)
             self._write(counts, numbers)
 
     def _write(self, counts: Sequence[FileChoice], numbers: dict[str, pa.Table]) -> None:
-        """The lake's table of days comes last, after PostgreSQL: whatever fails before, the days stay due."""
+        """Write to PostgreSQL and the lake. The lake's table of days comes last: whatever fails before it, the days stay due."""
         replace = partial(lake_sink.replace, self.lake, days=[count.day for count in counts], archive_version=self.work.version or 0)
         with postgres_sink.replacing(self.database, [count.day for count in counts], numbers) as written:
             today = self.work.today()
@@ -211,7 +212,7 @@ class _Metrics:
 def _compute(
     lake: Lake, counts: Sequence[FileChoice], spark: Callable[[], SparkSession], target_ms: int, limits: Limits
 ) -> dict[str, pa.Table]:
-    """Numbers by grain: of the files to count, added to the windows that count the other ones."""
+    """Numbers by grain: those of the files to count, added to the windows that count the other files."""
     held = {count.day: count.windows for count in counts if count.windows is not None}
     named = {day: named_keys.of_numbers(windows) for day, windows in held.items()}
     parts = Parts.of(lake.place, "archive", [file for count in counts for file in count.files])
@@ -241,13 +242,13 @@ def _sentences(counts: Sequence[FileChoice]) -> Iterator[None]:
 
 
 def _check_open(counts: Iterable[FileChoice], today: date) -> None:
-    """Refuse to write what was counted in parts when its day is over: later runs would take it for a day that was counted whole."""
+    """Refuse to write a day that was counted in parts and is over by now: later runs would assume that it was counted as a whole."""
     if over := [count.day for count in counts if count.windows is not None and count.day < today]:
         raise ConflictError(f"{over[0]} was over before its new messages were counted: the next run counts it whole.")
 
 
 def _copy(lake: Lake, database: Database, say: Progress) -> int:
-    """Bring to PostgreSQL the days that it lacks, as after a restore or a failure; days that only PostgreSQL has stay."""
+    """Copy to PostgreSQL the days that it lacks or counts otherwise, as after a restore or failure; days that only PostgreSQL has stay."""
     here, there = lake_sink.numbers_by_day(lake), postgres_sink.messages_by_day(database)
     lacking = sorted(day for day, numbers in here.items() if there.get(day) != numbers.messages)
     for day in lacking:

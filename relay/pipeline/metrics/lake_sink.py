@@ -1,4 +1,4 @@
-"""The numbers in the lake: tables stats_window, stats_hour and stats_day, each replaced by whole days."""
+"""The numbers in the lake: tables stats_window, stats_hour and stats_day, in which whole days are replaced."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from relay.pipeline.metrics.file_choice import Base, DayTotals
 from relay.pipeline.source.columns import DAY
 
 APPLICATION = "outbox-relay/metrics"
-"""Its transaction in each table's log: the version of the table `archive` that was last computed."""
+"""Application id of a transaction in each table's log; its number is the version of the table `archive` that was last computed."""
 SCHEMA = stats.SCHEMA.append(DAY)
 _GRAINS = ("window", "hour", "day")
 _FASTER = "Another run of the metrics was faster: the next one computes what is left."
 
 
 def numbers_by_day(lake: Lake) -> dict[date, DayTotals]:
-    """What the table of days says of each day; nothing where one of the tables is missing. Errors as `Lake.open`."""
+    """What the table of days says of each day; nothing if one of the tables is missing. Errors as `Lake.open`."""
     *others, handle = (lake.open(_table(grain)) for grain in _GRAINS)
     if handle is None or None in others:
         return {}
@@ -39,7 +39,7 @@ def numbers_by_day(lake: Lake) -> dict[date, DayTotals]:
 
 
 def bases(lake: Lake, days: Iterable[date]) -> dict[date, Base]:
-    """The windows of some days, and the files of the archive's version that was last computed; nothing where that is gone."""
+    """The windows of some days, and the files of the archive's version that was last computed; nothing if that version is gone."""
     days = sorted(days)
     handle = lake.open(_table("window")) if days else None
     if handle is None or (version := handle.transaction_version(APPLICATION)) is None:
@@ -58,9 +58,9 @@ def read(lake: Lake, grain: str, days: Iterable[date]) -> pa.Table:
 
 
 def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, archive_version: int, though_equal: bool = False) -> bool:
-    """Make the numbers those of the days, in one commit; whether there was something to change.
+    """Replace the numbers of the days by these, in one commit; return whether there was anything to change.
 
-    Numbers that are there already are written again where `though_equal` says so: then the log tells when.
+    With `though_equal`, numbers that are there already are written again, so that the log says when they were last computed.
 
     Raises:
         ConflictError: another run changed the table meanwhile, or counted a later version of the archive.
@@ -105,7 +105,7 @@ def _read(lake: Lake, grain: str, handle: DeltaTable, days: Iterable[date]) -> p
 
 
 def _scanned(lake: Lake, grain: str, handle: DeltaTable, columns: list[str], days: Iterable[date] | None = None) -> pa.Table:
-    """Columns of a table, of some days alone where they are given; DamagedError names a file that cannot be read."""
+    """Columns of a table, only of `days` if these are given; DamagedError names a file that cannot be read."""
     with sentences(lake.place):
         chosen = handle.to_pyarrow_dataset(file_pruning_predicate=None if days is None else [(DAY.name, "in", sorted(days))])
     with scanning(lake.place, _table(grain), chosen.files):

@@ -1,4 +1,4 @@
-"""What there is of the lake: files, rows and bytes of each table and day, and when jobs last changed it. From the logs alone, no JVM."""
+"""The size of the lake: files, rows and bytes of each table and day, and when jobs last changed it. From the logs alone, no JVM."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLES = ("archive", "stats_day", "stats_hour", "stats_window")
 _JOBS = {"exported": ("archive", "WRITE"), "computed": ("stats_day", "WRITE"), "compacted": ("archive", "OPTIMIZE")}
 """What each job leaves in the log of a table."""
 _COMMITS = 1000
-"""Newest commits that are looked through: six weeks of an export each hour."""
+"""How many of the newest commits are searched: those of six weeks, with an export each hour."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class LakeState:
-    """The lake as it is now; `jobs` says when each last changed it."""
+    """The lake as it is now; `jobs` says when each job last changed it."""
 
     days: tuple[DayFiles, ...]
     jobs: dict[str, datetime]
@@ -67,7 +67,7 @@ def read(lake: Lake) -> LakeState:
 
 
 def record(lake: Lake, database: Database) -> None:
-    """Tell PostgreSQL, for dashboards that only know SQL; errors as `read` and `Database.connection`."""
+    """Write the lake's state to PostgreSQL, for dashboards that only know SQL; errors as `read` and `Database.connection`."""
     state = read(lake)
     columns = {name: [getattr(day, name) for day in state.days] for name in ("name", "day", "files", "rows", "bytes")}
     with database.connection() as connection, connection.transaction():

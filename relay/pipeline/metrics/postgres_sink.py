@@ -16,10 +16,10 @@ from relay.pipeline.metrics import aggregate
 from relay.pipeline.source.database import Database
 
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
-"""What the text format of COPY reads in another way; the backslash first."""
+"""Characters that the text format of COPY reads in another way; the backslash must be replaced first."""
 _BLOCK = 8192
 LOCK_WAIT_MS = 30_000
-"""How long a run waits for another one; each holds the numbers while it writes to both places, a few seconds."""
+"""How long a run waits for another one; each locks the numbers while it writes to PostgreSQL and the lake, a few seconds."""
 
 
 def messages_by_day(database: Database) -> dict[date, int]:
@@ -29,10 +29,10 @@ def messages_by_day(database: Database) -> dict[date, int]:
 
 @contextmanager
 def replacing(database: Database, days: Iterable[date], numbers: Mapping[str, pa.Table]) -> Iterator[int]:
-    """Make the numbers (by grain) those of the days, in one transaction that ends with the block; yields how many windows were written.
+    """Replace the days' numbers by these (by grain), in one transaction that ends with the block; yields how many windows were written.
 
-    Rows that are there already as they should be are not touched. Errors as `Database.connection`, and PipelineError where another session
-    keeps the numbers locked; any error in the block undoes it.
+    Rows that are already as they should be are not touched. Errors as `Database.connection`, and PipelineError if another session keeps
+    the numbers locked. Any error in the block undoes all changes.
     """
     with database.connection() as connection, connection.transaction():
         connection.execute(database.statement("limit_lock_wait"), {"milliseconds": LOCK_WAIT_MS})

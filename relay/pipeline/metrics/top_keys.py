@@ -1,11 +1,11 @@
 """Which exchanges and routing keys the numbers name: the busiest of each UTC day; the others count as `*other*`.
 
-Both may hold ids. So a day names only the exchanges with the most messages, and for each of them only the keys with the most messages; of
-equal ones those first in byte order. Messages of other exchanges count as `*other*` in both names. Once a day is over, the choice is made
-from all of its messages and from nothing else: whatever order they were exported in, the numbers are the same. No other day's messages can
-rename anything, and a day's windows can be added up name by name. A late message can move the border; then every
-window of that day is computed with the new choice and replaced together, so that no two choices stand side by side. A day that is not over
-keeps the names that it has, and gets more while there is room.
+Both may contain ids, and so be very many. So a day names only the exchanges with the most messages, and for each of them only the keys with
+the most messages; among equals, the first in byte order. Messages of other exchanges count as `*other*` in both names. Once a day is over,
+the choice is made from all of its messages and from nothing else: whatever order they were exported in, the numbers are the same. No other
+day's messages can rename anything, and a day's windows can be added up name by name. A late message can change the choice; then all windows
+of that day are computed with the new choice and replaced together, so that a day never mixes two choices. A day that is not over keeps the
+names that it has, and gets more as long as there is room.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Renaming:
 
 
 def of_numbers(windows: pa.Table) -> Names:
-    """What the numbers of a day name."""
+    """The names in the numbers of a day."""
     found = windows.select(["exchange", "routing_key"]).group_by(["exchange", "routing_key"]).aggregate([])
     pairs = {pair for pair in zip(*(column.to_pylist() for column in found.columns), strict=True) if pair[0] != stats.OTHER}
     return Names(frozenset(exchange for exchange, _ in pairs), frozenset(pair for pair in pairs if pair[1] != stats.OTHER))
 
 
 def fill(named: Names, busiest: Iterable[Pair], limits: Limits) -> Names:
-    """What is named already, and of the other pairs the busiest, which come first, while there are fewer names than the limits say."""
+    """The names so far, and names of further pairs until the limits are reached; the first pairs in `busiest` have the most messages."""
     exchanges, pairs = set(named.exchanges), set(named.pairs)
     taken = Counter(exchange for exchange, _ in pairs)
     for exchange, key in busiest:
@@ -79,13 +79,13 @@ def fill(named: Names, busiest: Iterable[Pair], limits: Limits) -> Names:
 
 
 def _places(names: pa.Array, known: list[str]) -> Integers:
-    """Where each name is in the list, -1 where it is not."""
+    """The place of each name in the list; -1 if the name is not there."""
     found = pc.fill_null(pc.index_in(names, value_set=pa.array(known, pa.string())), -1)
     places: Integers = found.to_numpy().astype(np.int64)
     return places
 
 
 def _renamed(rows: pa.RecordBatch, column: str, places: Integers, names: list[str]) -> pa.RecordBatch:
-    """The rows with other names in a column, each by its place in the list."""
+    """The rows with other names in a column; `places` says which name of the list each row gets."""
     named = pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(names, pa.string()))
     return rows.set_column(rows.schema.get_field_index(column), column, named)

@@ -1,8 +1,8 @@
 """Metrics in Spark: which exchanges and routing keys a day names, and archive rows counted into windows of 5 minutes.
 
 Tasks read the files by Arrow and hand over counts: to hand rows from the JVM to Python takes longer than to read and count them. Exchanges
-and routing keys may be as many as rows, so Spark adds those up, and the driver gets the busiest alone. The numbers of windows are few.
-They travel as one value in Arrow's form, so that the JVM need not look at a hundred counts of each.
+and routing keys may be as many as rows, so Spark adds up their counts, and the driver gets only the busiest. The numbers of windows are
+few. A task returns them as one value in Arrow's form, so that the JVM need not look at a hundred counts of each window.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def _chosen(counted: DataFrame, limits: Limits, named: Mapping[date, Names]) -> 
 
 
 def added_up(counted: DataFrame) -> DataFrame:
-    """(day, exchange, routing_key, messages), the same names several times → each once, with all of its messages."""
+    """Rows (day, exchange, routing_key, messages), in which names may repeat → one row for each, with the sum of its messages."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - the commands that need no JVM do not load it
 
     return counted.groupBy("day", *_PAIR).agg(f.sum("messages").alias("messages"))
 
 
 def busiest(summed: DataFrame, limits: Limits) -> DataFrame:
-    """What `added_up` gives → the keys with the most messages of the exchanges with the most messages, by their two places in the day."""
+    """What `added_up` gives → the busiest keys of the busiest exchanges, each with the places of its exchange and key in the day."""
     from pyspark.sql import Window  # noqa: PLC0415 - as above
     from pyspark.sql import functions as f  # noqa: PLC0415 - as above
 
@@ -89,7 +89,7 @@ class _Keys:
 
 @dataclass(frozen=True)
 class _Windows:
-    """Counts windows, in a task, which holds their numbers and not its rows."""
+    """Counts windows in a task, which keeps their numbers in memory but not its rows."""
 
     parts: Parts
     names: Mapping[date, Names]

@@ -1,4 +1,4 @@
--- How many rows a range has, its first and last transaction, and the one in the middle; which rows is said in sum_range.
+-- How many rows a range has, its first and last transaction, and the one in the middle; sum_range says which rows these are.
 SELECT count(*), min(xid), max(xid), percentile_disc(0.5) WITHIN GROUP (ORDER BY xid)
 FROM (
     SELECT archived_xid::text::numeric AS xid

@@ -1,4 +1,4 @@
--- The rows of a range with their digests, and the transactions that archived them; which rows is said in sum_range.
+-- The rows of a range with their digests, and the transactions that archived them; sum_range says which rows these are.
 SELECT xid::text, seq, @digest@, archived_xid::text
 FROM @schema@.queue_message_archive
 WHERE result = ANY(%(results)s) AND archived_at >= %(since)s AND archived_at <= %(last)s

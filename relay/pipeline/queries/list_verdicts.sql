@@ -1,5 +1,5 @@
--- The result of comparing each partition of the archive with the lake, dropped ones included. A day that is not over is compared once it
--- is. A comparison with another lake says nothing of this one, and a day that is gone is never compared again.
+-- The result of comparing each partition of the archive with the lake, dropped ones included. A day is compared only after it is
+-- over. A comparison with another lake says nothing of this one, and a day that was dropped is never compared again.
 SELECT p.name, p.day,
     CASE WHEN coalesce(e.damage, e.difference) IS NOT NULL THEN 'differs' WHEN e.verified_at IS NOT NULL AND e.lake = l.lake THEN 'verified'
          WHEN p.day >= (coalesce(%(now)s, now()) AT TIME ZONE 'UTC')::date THEN 'open' ELSE 'unverified' END,

@@ -1,5 +1,5 @@
--- How many rows there are from start (up to most, and one more), and how many of them belong to transactions before the last one's. Also
--- the transaction at each step, in the order of the index on archived_xid.
+-- How many rows there are from start on (at most one more than most), and how many of them belong to transactions before the last.
+-- Also the transaction of the first row of each step, in the order of the index on archived_xid.
 SELECT count(*), count(*) FILTER (WHERE xid < last), coalesce(array_agg(xid ORDER BY number) FILTER (WHERE (number - 1) %% %(step)s = 0), '{}')
 FROM (
     SELECT row_number() OVER () AS number, xid, max(xid) OVER () AS last

@@ -1,4 +1,4 @@
--- As plan_batch, of one partition: counting by transaction first leaves fewer rows to number.
+-- As plan_batch, for one partition. Counting by transaction first leaves fewer rows to number.
 WITH range AS (
     SELECT archived_xid FROM @schema@.queue_message_archive
     WHERE result = ANY(%(results)s) AND archived_at >= %(since)s AND archived_at <= %(last)s

@@ -1,5 +1,5 @@
--- The archive's columns with their types' names, in catalog order; a domain counts as its base type. The third is what rows show that
--- are older than a column with a constant default: a partition remembers it until it is rewritten; in the form of checksums.
+-- The archive's columns with their types' names, in catalog order; a domain counts as its base type. The third value is what rows show that
+-- are older than a column with a constant default, in the form of checksums. A partition remembers this value until it is rewritten.
 WITH RECURSIVE part (id) AS (
     SELECT format('%%I.queue_message_archive', %(schema)s::text)::regclass::oid
     UNION ALL

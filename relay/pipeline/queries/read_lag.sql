@@ -1,5 +1,5 @@
--- Seconds since the oldest row that is not exported was archived, 0 if there is none. Rows of one time stand together in the index, so the
--- first thousand tell; rows beyond the next transaction's id came with another cluster's dump and were exported when the lake began.
+-- Seconds since the oldest row that is not exported was archived, 0 if there is none. Rows of one time are neighbours in the index, so the
+-- first thousand are enough. Rows from the next transaction's id on came with another cluster's dump and were exported when the lake began.
 SELECT coalesce(extract(epoch FROM clock_timestamp() - min(archived_at)), 0)::float8
 FROM (
     SELECT archived_at FROM @schema@.queue_message_archive

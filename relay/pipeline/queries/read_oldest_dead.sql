@@ -1,6 +1,6 @@
--- When the oldest dead message was archived, in microseconds since 1970. Looked at are those that were put aside, and those of a
--- transaction on that an export has seen. The end of the year 9999 where there is none, null where that is a time that no lake has. The
--- index on archived_xid finds them, not the one on times.
+-- When the oldest of some dead messages was archived, in microseconds since 1970: of those archived by transactions from mark to before
+-- below, those of another cluster's dump, and those put aside. The end of the year 9999 if there is none, null for a time that no lake can
+-- hold. The index on archived_xid finds these messages, not the one on times.
 WITH found AS MATERIALIZED (
     SELECT archived_at FROM @schema@.queue_message_dead
     WHERE archived_xid >= %(mark)s::text::xid8 AND archived_xid < %(below)s::text::xid8

@@ -1,4 +1,4 @@
--- As read_cut, of what a partition has of these results between two times.
+-- As read_cut, for a partition's rows with these results between two times.
 SELECT @columns@
 FROM @schema@.queue_message_archive
 WHERE result IN (@results@) AND archived_at >= '@since@' AND archived_at <= '@last@'

@@ -1,2 +1,2 @@
--- The UTC day that is not over.
+-- The current day in UTC.
 SELECT (coalesce(%(now)s, now()) AT TIME ZONE 'UTC')::date

@@ -1,4 +1,4 @@
--- What a comparison of a partition found: verified, or kept and why. Of dead messages some may be put aside while the others are verified.
+-- What a comparison of a partition found: verified, or why it is kept. Some dead messages may be put aside while the others are verified.
 INSERT INTO @schema@.queue_message_export (partition, rows, checksum, exported_xid, verified_at, compared_at, difference, lake, form, aside)
 VALUES (%(partition)s, %(rows)s, %(checksum)s, %(below)s::text::xid8, CASE WHEN %(verified)s THEN now() END, now(), %(difference)s, %(lake)s,
     %(form)s, %(aside)s::jsonb)

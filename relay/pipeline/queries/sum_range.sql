@@ -1,5 +1,5 @@
--- Rows and checksum of a range of a partition, and the next transaction as this statement sees it: rows with an id from there on came with
--- another cluster's dump, all of which the export took when it began. foreign asks for these alone.
+-- How many rows a range of a partition has, their checksum, and the id of the next transaction as this statement sees it. Rows with this id
+-- or a later one came with another cluster's dump; the export took all of them when it began. With foreign, only these rows count.
 SELECT count(*), coalesce(sum(@digest@), 0), pg_snapshot_xmax(pg_current_snapshot())::text::bigint
 FROM @schema@.queue_message_archive
 WHERE result = ANY(%(results)s) AND archived_at >= %(since)s AND archived_at <= %(last)s

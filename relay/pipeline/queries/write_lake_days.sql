@@ -1,4 +1,4 @@
--- What each table of the lake has by day, written where it changed; days that the lake has no longer go.
+-- Write what each table of the lake has by day, if it has changed; delete days that the lake no longer has.
 WITH here AS (
     SELECT * FROM unnest(%(name)s::text[], %(day)s::date[], %(files)s::bigint[], %(rows)s::bigint[], %(bytes)s::bigint[])
         AS day (name, day, files, rows, bytes)

@@ -1,1 +1,1 @@
-"""`relay pipeline reconcile`: the lake compared with consumers' receipts."""
+"""`relay pipeline reconcile`: compares the lake with consumers' receipts."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SEEN = "*"
-"""In place of queues: those that were seen to get messages of the same exchange and routing key."""
+"""Means, in place of queues, all queues that were seen to get messages of the same exchange and routing key."""
 _MESSAGE = ["xid", "seq", "id", "exchange", "routing_key", "result", "archived_at", "confirmed_at"]
 
 
@@ -21,10 +21,10 @@ class Rules:
 
     Args:
         since: messages archived, and unknown receipts received, from this time on.
-        until: and before this one.
+        until: messages archived, and unknown receipts received, before this time.
         as_of: when the receipts were looked at.
-        queues: for an exchange the queues each of which must get each of its messages, or `*`. Of an exchange that is not named one queue,
-            whichever, must.
+        queues: for an exchange, the queues that must each get all its messages, or `*`. If an exchange is not named here, each of its
+            messages must get to at least one queue.
         grace: a message confirmed no longer than this before `as_of` is not lost yet but pending.
         late: a message is late in a queue if it was received more than this after its confirm.
         skew: by how much a consumer's clock may be behind PostgreSQL's.
@@ -42,8 +42,9 @@ class Rules:
 def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
     """Each receipt joined with its message. A receipt without a message has nulls for it, and so has a message without a receipt.
 
-    A receipt belongs to the message with its id that was enqueued last before it: an id comes again with a replay that keeps it. A message
-    begins when it was enqueued, because an attempt whose outcome was unknown may have been received before the one that counted.
+    A receipt belongs to the message with its id that was enqueued last before it: a replay that keeps the id makes a second message with
+    it. A message begins when it was enqueued, because an attempt whose outcome was unknown may have been received before the one that
+    counted.
     """
     from pyspark.sql import Window  # noqa: PLC0415 - Spark only where it is used
     from pyspark.sql import functions as f  # noqa: PLC0415
@@ -62,10 +63,10 @@ def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
 
 
 def judged(pairs: DataFrame, rules: Rules) -> DataFrame:
-    """Messages of the time asked for, each with the queues that are `missing` (null for any) and what came of it in numbers.
+    """Messages of the given time, each with the queues in which it is `missing` (null for any queue), and with numbers.
 
-    These are `received`, `lost`, `pending`, `duplicated` and `late`, which count deliveries, a message in a queue, and `dead`: 1 if it was
-    received although it is dead.
+    The numbers `received`, `lost`, `pending`, `duplicated` and `late` count deliveries, that is a message in a queue. `dead` is 1 if the
+    message was received although it is dead.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -88,7 +89,7 @@ def judged(pairs: DataFrame, rules: Rules) -> DataFrame:
 
 
 def unknown(pairs: DataFrame, rules: Rules) -> DataFrame:
-    """Receipts of the time asked for that belong to no message; those of the last moments may be of one that is not exported yet."""
+    """Receipts of the given time that belong to no message; the latest are left out, because their messages may not be exported yet."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     at = f.col("received_at")
@@ -97,7 +98,7 @@ def unknown(pairs: DataFrame, rules: Rules) -> DataFrame:
 
 
 def _received(pairs: DataFrame, rules: Rules) -> tuple[DataFrame, DataFrame]:
-    """Messages of the time asked for with what was received of each, and every message and queue by itself."""
+    """Messages of the given time with what was received of each; and one row for each message and queue, of all times that were read."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     mine = (f.col("archived_at") >= f.lit(rules.since)) & (f.col("archived_at") < f.lit(rules.until))
@@ -118,7 +119,7 @@ def _received(pairs: DataFrame, rules: Rules) -> tuple[DataFrame, DataFrame]:
 
 
 def _with_owed(messages: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
-    """The queues that a message is `owed` to, null where any will do."""
+    """The messages with the queues that each is `owed` to; null if any queue will do."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     owed = f.lit(None).cast("array<string>")

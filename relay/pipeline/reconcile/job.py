@@ -1,6 +1,6 @@
 """Reconciliation: what the archive says was published against what consumers say they received, by day and exchange.
 
-There is one way, by Spark: two would have to agree on every rule, and where less would do the start of Spark is all that it costs.
+There is one way, by Spark: two ways would have to agree on every rule, and for little data Spark costs no more than its start.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 DIFFERS = 5
-"""Exit code where more was lost or duplicated than is allowed."""
+"""Exit code if more was lost or duplicated than is allowed."""
 EXAMPLES = 20
 """How many lost messages, duplicated messages and unknown receipts are named, of each kind."""
 MARGIN = timedelta(days=1)
@@ -45,14 +45,14 @@ class Question:
 
     Args:
         since: messages archived at this time or later.
-        until: messages archived before this time; now if left out. For files give one up to which they are complete.
+        until: messages archived before this time; now if left out. For files, give a time up to which they are complete.
         files: a file or folder with the receipts; by default they are those of `queue_message_receipt`.
         queues: see above.
         grace: for this long after its confirm a message without a receipt is pending, not lost.
         late: a message received more than this after its confirm is late.
-        most_lost: if more messages than this are lost, the exit code is 5.
+        most_lost: if more deliveries than this are lost, the exit code is 5.
         most_duplicated: likewise for duplicated deliveries.
-        may_lack_receipts: compare even if there is not one receipt, which is refused otherwise: it is a wrong place almost always.
+        may_lack_receipts: compare even if there is not one receipt. Otherwise this is refused: almost always the place is wrong.
     """
 
     since: datetime
@@ -66,7 +66,7 @@ class Question:
     may_lack_receipts: bool = False
 
     def rules(self, now: datetime) -> Rules:
-        """What messages and receipts are judged by; PipelineError if that makes no sense."""
+        """The rules for messages and receipts; PipelineError if the question makes no sense."""
         rules = Rules(
             since=self.since, until=self.until or now, as_of=now, queues=parse_queues(self.queues), grace=self.grace, late=self.late
         )
@@ -82,8 +82,8 @@ class Question:
 class ReconcileCounts:
     """What became of messages.
 
-    `messages` were published with success; the others count deliveries, a message in a queue, but for `dead`: messages that were received
-    although they are archived as dead. `pending` may still come; `late` are among `received`.
+    `messages` were published with success; `dead` messages were received although they are archived as dead. The others count deliveries,
+    that is a message in a queue: `pending` ones may still come, `late` ones are among `received`.
     """
 
     messages: int
@@ -108,7 +108,10 @@ class ReconciledLine(ReconcileCounts, _Group):
 
 @dataclass(frozen=True)
 class Example:
-    """One finding: `lost`, `duplicated` or `unknown`; `queue` is None if no queue has got it; `at` is when it was archived or received."""
+    """One finding of the kind `lost`, `duplicated` or `unknown`; `at` is when it was archived or received.
+
+    `queue` is None for a duplicated message, and for a lost one that no queue has got although any would do.
+    """
 
     kind: str
     id: str
@@ -125,7 +128,7 @@ class _Time:
 
 @dataclass(frozen=True)
 class Reconciled(ReconcileCounts, _Time):
-    """What was compared and how it came out: sums, then by day and exchange. `unknown` are receipts of no message."""
+    """What was compared, and the result: sums, then numbers by day and exchange. `unknown` counts receipts of no message."""
 
     unknown: int
     lines: tuple[ReconciledLine, ...]
@@ -148,7 +151,7 @@ def run(*, lake: Lake, database: Database, spark: Callable[[], SparkSession], sa
     """Compare messages of the lake with what consumers say they received.
 
     Raises:
-        PipelineError: the question makes no sense, or there are no receipts, or they cannot be read.
+        PipelineError: the question makes no sense, there are no receipts, or they cannot be read.
         LakeError: there is no archive in the lake.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
@@ -171,7 +174,7 @@ def run(*, lake: Lake, database: Database, spark: Callable[[], SparkSession], sa
 
 
 def parse_queues(words: Iterable[str]) -> dict[str, list[str]]:
-    """Queues by exchange from `exchange=queue,queue` or `exchange=*`; PipelineError if one is not of that form."""
+    """Queues by exchange from `exchange=queue,queue` or `exchange=*`; PipelineError if a word is not of that form."""
     found: dict[str, list[str]] = {}
     for word in words:
         exchange, equals, names = word.partition("=")
@@ -237,7 +240,7 @@ def _examples(messages: DataFrame, strangers: DataFrame) -> list[Example]:
 
 
 def _first(kind: str, rows: DataFrame, id_: str, exchange: Column, at: str) -> Iterable[Any]:
-    """The oldest; times as numbers, because Spark hands them out in the zone of this machine."""
+    """The oldest findings of a kind, with times as numbers, because Spark would return them in this machine's time zone."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     return rows.orderBy(at, id_).limit(EXAMPLES).select(f.lit(kind), id_, exchange, "queue", f.unix_micros(at)).collect()

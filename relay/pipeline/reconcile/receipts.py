@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DDL = "message_id string, queue string, received_at timestamp"
 SCHEMA = pa.schema([("message_id", pa.string()), ("queue", pa.string()), ("received_at", INSTANT)])
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
-"""By the end of a file's name; text may have an additional .gz."""
+"""The format by the end of a file's name; names of text files may end with an additional .gz."""
 RECEIPTS_A_TASK = 500_000
 _ROWS = 65_536
 _TEXT = {name: pa.string() for name in SCHEMA.names}
@@ -45,7 +45,7 @@ def of_table(spark: SparkSession, database: Database, *, since: datetime) -> Dat
 
     Raises:
         UnreachableError: PostgreSQL does not answer.
-        PipelineError: it refused, as where the login lacks a permission.
+        PipelineError: PostgreSQL refused, for example because the login lacks a permission.
     """
     count, first, last = database.one("count_receipts", {"since": since})
     if not count:
@@ -57,9 +57,9 @@ def of_table(spark: SparkSession, database: Database, *, since: datetime) -> Dat
 
 
 def of_files(spark: SparkSession, place: LakeLocation, *, since: datetime) -> DataFrame | None:
-    """Receipts from a time on of a file, or of all files below a folder; None if there is none.
+    """Receipts from a time on in a file, or in all files below a folder; None if there is none.
 
-    Their columns are message_id, received_at and, if there is one, queue.
+    The files' columns are message_id, received_at and, optionally, queue.
 
     Raises:
         PipelineError: there is no file of a known format.
@@ -77,8 +77,8 @@ def read_file(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
     """Receipts of one file, checked.
 
     Raises:
-        DamagedError: it is missing, no Parquet file though it is called one, or cannot be unpacked.
-        PipelineError: a receipt has no id, or a time that is none or has no zone.
+        DamagedError: the file is missing, or cannot be unpacked, or is called .parquet and is no Parquet file.
+        PipelineError: a receipt has no id, or its time is missing, invalid or without a zone.
     """
     try:
         for batch in _BATCHES[_format(path)](place, path):
@@ -156,7 +156,7 @@ def _json(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _text(place: LakeLocation, path: str) -> Iterator[StoredFile | pa.CompressedInputStream]:
-    """A file of text, unpacked; DamagedError where it is missing or cannot be unpacked, other errors as of `stored_file`."""
+    """A file of text, unpacked; DamagedError if it is missing or cannot be unpacked, other errors as of `stored_file`."""
     with stored_file(place, path) as stored:
         try:
             yield pa.CompressedInputStream(stored, "gzip") if path.lower().endswith(".gz") else stored
@@ -168,7 +168,7 @@ _BATCHES: dict[str, Callable[[LakeLocation, str], Iterator[pa.RecordBatch]]] = {
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch in SCHEMA; a time without a zone, or none, is refused by Arrow or here."""
+    """The batch in SCHEMA; a missing time, or one without a zone, is refused by Arrow or here."""
     times = batch.column("received_at")
     if pa.types.is_timestamp(times.type) and times.type.tz is None:
         raise pa.ArrowInvalid("the times in received_at have no zone")

@@ -1,1 +1,1 @@
-"""`relay pipeline replay`: messages of the lake sent again."""
+"""`relay pipeline replay`: sends messages of the lake again."""

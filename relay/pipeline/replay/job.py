@@ -1,4 +1,4 @@
-"""Replay from the lake: messages that a filter selects go back into the queue, each once a job, at a rate. Needs no JVM."""
+"""Replay from the lake: messages that a filter selects go back into the queue, each once in a job, at a given rate. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from relay.pipeline.text import many
 Progress = Callable[[str], None]
 Row = dict[str, Any]
 BATCH = 500
-"""Messages of one transaction; fewer at a low rate."""
+"""How many messages one transaction has at most; fewer at a low rate."""
 BATCH_BYTES = 8 << 20
-"""Contents of one transaction, but at least one message."""
+"""How many bytes of contents one transaction has at most, unless one message has more."""
 BATCHES_A_SECOND = 4
-"""Into how many transactions a second's messages are split, so that a rate does not come in bursts."""
+"""Into how many transactions a second's messages are split, so that messages do not come in bursts."""
 _SAY_EVERY = 2.0
 
 
@@ -50,10 +50,10 @@ class ReplayCount(NamedTuple):
 
 @dataclass(frozen=True)
 class Replayed:
-    """What came of a replay: `found` = `done_before` + `enqueued` + `refused` + `left`, the last by a limit, a dry run or another run.
+    """The result of a replay: `found` = `done_before` + `enqueued` + `refused` + `left`.
 
-    `failure` is why it was cut short after messages were enqueued: `enqueued` are then those that are known to be. `exit_code` is that of
-    the failure, or 1 if a message was refused.
+    Messages are `left` because of a limit, a dry run or another run. `failure` is why the replay was cut short after messages were
+    enqueued: `enqueued` then counts those that certainly were. `exit_code` is that of the failure, or 1 if a message was refused.
     """
 
     job: str
@@ -84,8 +84,9 @@ def run(
 ) -> Replayed:
     """Enqueue what the lake has of a selection, in the order of archiving; with `dry_run` only count it.
 
-    A job enqueues a message once, however often it is run or killed: its ledger is written in the transaction that enqueues. Without a name
-    the job is the filter, so the same filter with the same times does nothing twice. A job never replays messages that it enqueued itself.
+    A job enqueues a message once, however often it is run or killed: its ledger is written in the transaction that enqueues. Without a
+    name, the job is named by its filter, so the same filter with the same times does nothing twice. A job never replays messages that it
+    has enqueued itself.
 
     Args:
         lake: where the archive is.
@@ -94,18 +95,18 @@ def run(
         selection: which messages.
         job: name of the ledger, 1 to 255 bytes.
         rate: at most so many messages a second.
-        limit: at most so many messages; what is refused does not count, or the first ones would use it up in each run.
+        limit: at most so many messages. Refused ones do not count, because the first of them would use up the limit in each run.
         dry_run: change nothing.
         same_id: keep the messages' ids, for consumers that ignore messages they have already received.
 
     Raises:
-        PipelineError: the filter is empty, an id of it is not in the lake, a bad argument, or PostgreSQL refused.
+        PipelineError: the filter is empty, an id of it is not in the lake, an argument is bad, or PostgreSQL refused.
         LakeError: there is no archive in the lake, or it cannot be read.
         UnreachableError: PostgreSQL or the object store does not answer.
-        KeyboardInterrupt: a signal; it has the signal's number, or none for SIGINT.
+        KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
 
-    If one of these is raised, nothing was enqueued. Once a message is enqueued, each of them is part of the result; run the job again, and
-    it continues.
+    If one of these is raised, nothing was enqueued. Once a message is enqueued, such an error becomes part of the result instead; run the
+    job again, and it continues.
     """
     if selection.is_everything:
         raise PipelineError("Say what to replay: at least one of a time, exchange, routing key, ordering key, result, code or id.")
@@ -129,7 +130,7 @@ def _name(job: str | None, selection: Selection, *, same_id: bool) -> str:
 
 
 def _source(lake: Lake, database: Database, selection: Selection, job: str, *, dry_run: bool) -> LakeSource:
-    """What the lake has of the selection, apart from what the job has done and made."""
+    """What the lake has of the selection, without the messages that the job has already enqueued, and those that it has made."""
     ledger = database.fetch("read_replay_ledger", {"job": job})
     done, made = {(xid, seq) for xid, seq, _ in ledger}, {made for _, _, made in ledger}
     source = LakeSource.of(lake, selection, done=done, made=made, dry_run=dry_run)
@@ -168,7 +169,7 @@ class _Work:
         self._guard = CommitGuard()
 
     def carry_out(self, rows: Iterator[Row], rate: float | None) -> None:
-        """All of it, or up to what cuts it short once something is enqueued."""
+        """Do the whole replay; once something is enqueued, an error or a signal only cuts it short."""
         with self._guard.kept():
             self._go(rows, rate)
 
@@ -188,7 +189,7 @@ class _Work:
         return min(self._todo - self.enqueued, self._found - self.tried)
 
     def replayed(self, source: LakeSource, *, dry_run: bool, seconds: float) -> Replayed:
-        """What came of it; a dry run counts what is to do."""
+        """The result of the replay; a dry run counts what is to do."""
         counts = source.counts(self._todo if dry_run else self.tried)
         failure = self._guard.failure("replay", f"{many(self.enqueued, 'message')} enqueued", say=self._say)
         return Replayed(
@@ -198,7 +199,7 @@ class _Work:
         )  # fmt: skip
 
     def _enqueue(self, rows: Sequence[Row]) -> None:
-        """One transaction; a batch that is refused for one of its rows is halved until that row is alone."""
+        """Enqueue rows in one transaction; a batch that is refused because of one row is halved until that row is alone."""
         try:
             with deferred(self._database.cancel):
                 self._count(rows, self._database.fetch("enqueue_replayed", {"job": self._job, "same_id": self._same_id, **_columns(rows)}))
@@ -218,7 +219,7 @@ class _Work:
         self._guard.committed = self.enqueued > 0
 
     def _words(self, error: BaseException | None) -> str | None:
-        """Why one of the messages is refused; None where that is no fault of its own, and its neighbours would not pass without it."""
+        """Why one of the messages is refused; None if no message is at fault, so that a smaller batch would fail as well."""
         if not isinstance(error, psycopg.Error) or error.sqlstate is None or error.sqlstate.startswith(GONE):
             return None
         found: str | None
@@ -240,7 +241,7 @@ class _Work:
 
 
 def _batches(rows: Iterator[Row], room: Callable[[], int]) -> Iterator[list[Row]]:
-    """Rows in lists of at most BATCH_BYTES and of as many as there is room for when a list begins."""
+    """Rows in lists of at most BATCH_BYTES (or one row), and of no more rows than there is room for when a list begins."""
     batch: list[Row] = []
     held = most = 0
     for row in rows:

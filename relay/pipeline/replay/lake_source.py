@@ -19,23 +19,23 @@ from relay.pipeline.replay.selection import Selection
 
 COLUMNS = ("xid", "seq", "id", "exchange", "routing_key", "content", "body", "options", "ordering_key", "expires_at")
 PIECE = 10_000
-"""Messages that are read at once."""
+"""How many messages are read at once."""
 PIECE_BYTES = 32 << 20
-"""Their contents, but at least one message."""
+"""How many bytes of contents are read at once, but at least one message."""
 _GENTLE = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
-"""Contents of neighbours that are not wanted are not held."""
+"""Contents of neighbours that are not wanted are not kept in memory."""
 Position = tuple[int, int]
 
 
 class LakeSource:
-    """Where each message of a selection is in one state of the lake, less what a job has done.
+    """The messages of a selection in one version of the lake, without those that a job has already enqueued.
 
     Args:
         place: for errors.
-        dataset: the state of the archive that both looks read.
+        dataset: the version of the archive, from which messages are found and then read.
         found: `xid`, `seq`, `archived_at`, `size`, `exchange`, `result` of each message, in the order of archiving.
-        done_before: messages that were left out.
-        missing: ids that the selection names, and of which there is no message that meets it.
+        done_before: how many messages were left out because the job has already enqueued them.
+        missing: ids that the selection names, although no message with such an id meets the selection.
     """
 
     def __init__(self, place: LakeLocation, dataset: ds.Dataset, found: pa.Table, done_before: int, missing: list[str]) -> None:
@@ -48,7 +48,7 @@ class LakeSource:
 
     @classmethod
     def of(cls, lake: Lake, selection: Selection, *, done: Collection[Position], made: Collection[str], dry_run: bool) -> LakeSource:
-        """Look for a selection's messages, without those of `done` and without what the job has `made`; sizes are for reading them only.
+        """Find a selection's messages, without those of `done` and those that the job has `made`; a dry run does not need their sizes.
 
         Raises:
             LakeError: there is no archive, or it cannot be read.
@@ -76,7 +76,7 @@ class LakeSource:
         return Counter({(row["exchange"], row["result"]): row["count_all"] for row in grouped})
 
     def rows(self, wanted: int) -> Iterator[dict[str, Any]]:
-        """All messages with their contents, in order; not many more are read than `wanted` if these are taken. Errors as `of`."""
+        """All messages with their contents, in order; if only `wanted` ones are taken, not many more are read. Errors as `of`."""
         for piece in _pieces(self._places, wanted):
             yield from self._read(piece)
 
@@ -99,7 +99,7 @@ class LakeSource:
 
 
 _ORDER = ("archived_at", "archived_xid", "xid", "seq")
-"""Archiving keeps the order of a key, and its times hold across clusters, which transaction ids do not."""
+"""Messages of a key are archived in their order. Times can be compared across clusters, transaction ids cannot."""
 
 
 def _length(column: str) -> pc.Expression:
@@ -111,7 +111,7 @@ def _positions(batch: pa.RecordBatch | pa.Table) -> Iterator[Position]:
 
 
 def _others(batch: pa.RecordBatch, made: Collection[str]) -> pa.RecordBatch:
-    """What a job has not made: with the same id both the message and its replay are in the ledger, and the replay alone has an origin."""
+    """Messages that the job has not made. If replays keep ids, `made` has the ids of their originals, but only a replay has an origin."""
     if not made:
         return batch
     pairs = zip(batch["id"].to_pylist(), batch["replay_of"].to_pylist(), strict=True)
@@ -125,7 +125,7 @@ def _without(batch: pa.RecordBatch, done: Collection[Position]) -> pa.RecordBatc
 
 
 def _pieces(places: pa.Table, first: int) -> Iterator[pa.Table]:
-    """What may be in memory at once; after the first piece twice as many each time, as who wants few seldom needs more."""
+    """Pieces small enough for the memory. Each has up to twice as many rows as the last: who wants few rows seldom needs a second piece."""
     start, most = 0, max(1, min(first, PIECE))
     while start < places.num_rows:
         sizes = accumulate(places["size"].slice(start, most).to_pylist())
@@ -135,7 +135,7 @@ def _pieces(places: pa.Table, first: int) -> Iterator[pa.Table]:
 
 
 def _around(piece: pa.Table) -> pc.Expression:
-    """What files and row groups are chosen by; a little more than the piece may come."""
+    """A filter by which files and row groups are chosen; it may let through a few rows more than those of the piece."""
     between = None
     for name in ("archived_at", "xid", "seq"):
         ends = pc.min_max(piece[name])

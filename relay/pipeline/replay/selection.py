@@ -19,12 +19,12 @@ from relay.pipeline.source.columns import INSTANT
 _GLOBS = ("exchange", "routing_key")
 _EXACT = ("ordering_key", "result", "error_code")
 TAKEN_OUT = ("cancelled", "superseded", "bundled")
-"""Codes of what was taken back, or sent as or within another message: the rule of queue_message_find (sql/0008_replay.sql)."""
+"""Codes of messages that were taken back, or sent as or within another message: the rule of queue_message_find (sql/0008_replay.sql)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Messages that meet all that is given; None means any, but TAKEN_OUT are meant only where a result, a code or ids are named.
+    """Messages that meet all given conditions; None means any. Codes of TAKEN_OUT are left out, unless a result, a code or ids are given.
 
     Args:
         since: archived at this time or later.
@@ -55,7 +55,7 @@ class Selection:
 
     @property
     def is_everything(self) -> bool:
-        """Nothing is given."""
+        """Whether no condition is given."""
         return not any(value is not None and value != () for value in asdict(self).values())
 
     def expression(self) -> pc.Expression:

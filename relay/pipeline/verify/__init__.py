@@ -1,1 +1,1 @@
-"""`relay pipeline verify`: the archive compared with the lake."""
+"""`relay pipeline verify`: compares the archive with the lake."""

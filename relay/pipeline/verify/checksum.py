@@ -1,9 +1,10 @@
 """A checksum of rows that PostgreSQL and the lake compute alike: the sum of the first 15 hex digits of sha256 over each row as it is sent.
 
-A row is sent by PostgreSQL's `record_send`: of each column, in the catalog's order, type, length and value, so that no two rows are sent
-alike. Binary values are sent as their own sha256, types that the lake holds as text as that text. A sum needs no order of rows.
+A row is sent in the form of PostgreSQL's `record_send`: type, length and value of each column, in the catalog's order, so that no two rows
+are sent alike. A binary value is sent as its own sha256, a value of a type that the lake holds as text as that text. A sum needs no order
+of rows.
 
-What a column shows in rows that are older than it (`ArchiveColumn.older`) counts as null on both sides, in those rows alone.
+The value that a column shows in rows that are older than it (`ArchiveColumn.older`) counts as null on both sides, but only in those rows.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from relay.pipeline.source.columns import ArchiveColumn
 from relay.pipeline.verify.sent_rows import SENT_AS_THEY_ARE, sent
 
 FORM = 2
-"""Version of this definition: what was verified by another one is compared again."""
+"""Version of this definition: what was verified by another version is compared again."""
 NO_FORM = 0
-"""Of a checksum that an older version may replace by its own without a word of the form: nothing is concluded from it."""
+"""The form of a checksum that an older relay may replace by its own without changing the form, so nothing is concluded from it."""
 _BYTES_AT_ONCE = 16 << 20
-"""Of rows that are hashed together; a larger row is alone. A few copies of them are in memory."""
+"""How many bytes of rows are hashed together; a larger row is hashed alone. A few copies of these rows are in memory."""
 _HALF = 30
 _SHOWN = {
     "timestamptz": "CASE WHEN isfinite({0}) THEN (extract(epoch FROM {0}) * 1000000)::bigint::text ELSE {0}::text END",
     "bytea": "encode(sha256({0}), 'hex')",
 }
-"""What `ArchiveColumn.older` is compared with where it is not the text that the server prints."""
+"""What `ArchiveColumn.older` is compared with, for types of which it is not the text that the server prints."""
 
 
 class Sum(NamedTuple):
@@ -41,7 +42,7 @@ class Sum(NamedTuple):
 
 
 def total(sums: Iterable[Sum]) -> Sum:
-    """Rows and checksum of all of them."""
+    """Rows and checksum of several sums together."""
     found = list(sums)
     return Sum(sum(one.rows for one in found), sum(one.checksum for one in found))
 
@@ -80,7 +81,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _added(digests: np.ndarray) -> int:
-    """Their sum, in halves that do not overflow."""
+    """The sum of digests, added up in halves that do not overflow."""
     low = digests & np.uint64((1 << _HALF) - 1)
     return (int((digests >> np.uint64(_HALF)).sum()) << _HALF) + int(low.sum())
 

@@ -1,7 +1,8 @@
-"""One range of the archive compared with the lake: both sides' sums and, where those differ, the rows. Small, and travels to the tasks.
+"""One range of the archive compared with the lake: both sides' sums and, if these differ, the rows. Small, and travels to the tasks.
 
-Each statement sees what is committed when it begins. That is the same for all of them: rows that a transaction below the export's bound has
-archived stay as they are, and none is added. The one exception is retention: it drops a day or deletes dead messages, which the lake keeps.
+Each statement sees what is committed when it begins. All of them see the same rows: rows that a transaction below the export's bound has
+archived stay as they are, and no such row is added. The one exception is retention: it drops a day or deletes dead messages, which the lake
+keeps.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ from relay.pipeline.verify import lake_rows
 from relay.pipeline.verify.checksum import Sum, add_up, digest_expression, digests, total
 
 FINDINGS = 20
-"""Rows that are named."""
+"""How many differing rows are named at most."""
 _LISTED = 20_000
-"""Rows that are looked at together where sums differ."""
+"""About how many rows are compared one by one at a time if sums differ."""
 _Digests = Counter[tuple[int, int, int]]
 """xid, seq and digest of rows."""
 _Archived = Mapping[tuple[int, int], int]
-"""Of rows by xid and seq: the transaction that archived them."""
+"""The transaction that archived each row, by the row's xid and seq."""
 
 
 @dataclass(frozen=True)
 class Difference:
     """One row that is not the same on both sides: `missing` in the lake, `extra` there, or `different`.
 
-    `archived_xid` is the transaction that archived it, as PostgreSQL has it; None where PostgreSQL has no such row.
+    `archived_xid` is the transaction that archived it, as PostgreSQL has it; None if PostgreSQL has no such row.
     """
 
     kind: str
@@ -53,7 +54,7 @@ class Difference:
 
 
 class RangeComparison(NamedTuple):
-    """What a range came to: its sums here and there, whether that is a difference, and rows that differ."""
+    """The result for a range: the sums in PostgreSQL and in the lake, whether the range differs, and rows that differ."""
 
     ours: Sum
     theirs: Sum
@@ -66,7 +67,7 @@ class _TooLongError(PipelineError):
 
 
 def together(found: Iterable[RangeComparison]) -> RangeComparison:
-    """What several ranges came to."""
+    """The result for several ranges together."""
     every = list(found)
     findings = islice((finding for one in every for finding in one.findings), FINDINGS)
     sums = (total(one.ours for one in every), total(one.theirs for one in every))
@@ -92,7 +93,7 @@ class Comparison:
     Args:
         conninfo: complete, with its password.
         schema: where the queue's tables live.
-        columns: of the archive, as this lake's rows are to be compared.
+        columns: the archive's columns, with what this lake remembers of them.
         place: root of the lake.
         seconds: how long one statement may hold its snapshot.
     """
@@ -128,12 +129,12 @@ class _Sides:
             findings = () if ours == theirs else tuple(self._findings(one, max(ours.rows, theirs.rows), limited=limited))
         except _TooLongError:
             return self._smaller(one)
-        # What the lake alone has of dead messages is what retention has deleted.
+        # Dead messages that only the lake has were deleted by retention.
         return RangeComparison(ours, theirs, bool(findings) if one.partition.name == DEAD else ours != theirs, findings)
 
     def _sums(self, one: PartitionRange, *, limited: bool) -> tuple[Sum, Sum]:
-        """Both sides at work at once; but what is foreign only the server can say."""
-        # Connected before there are two threads, which would each open one.
+        """The sums of both sides, computed at the same time; for foreign rows the server comes first: only it can say which these are."""
+        # Connect before there are two threads, each of which would open a connection.
         with self.database.connection() as connection, ThreadPoolExecutor(1) as pool:
             asked = pool.submit(self._rows, "sum_range", one, limited=limited)
             with _cancelled(connection):
@@ -143,7 +144,7 @@ class _Sides:
                 return Sum(rows, int(checksum)), theirs
 
     def _smaller(self, one: PartitionRange) -> RangeComparison:
-        """The range in halves; a row by itself takes as long as it takes."""
+        """Compare the range in halves; a single row may take as long as it takes."""
         rows, *where = self._rows("halve_range", one)[0]
         if rows > 1:
             return together(map(self.compare, one.halves(*map(int, where))))
@@ -163,7 +164,7 @@ class _Sides:
         return findings[:FINDINGS]
 
     def _digests(self, one: PartitionRange, *, limited: bool) -> tuple[_Digests, _Digests, _Archived]:
-        """The rows, here and there, and which transaction has archived those that are here."""
+        """The rows in PostgreSQL, those in the lake, and which transaction archived each of PostgreSQL's."""
         found = self._rows("list_range", one, limited=limited)
         ours: _Digests = Counter((int(xid), seq, digest) for xid, seq, digest, _ in found)
         archived = {(int(xid), seq): int(archived_xid) for xid, seq, _, archived_xid in found}
@@ -182,7 +183,7 @@ class _Sides:
         return digest_expression(self.job.columns).as_string(None).replace("%", "%%").encode()
 
     def _rows(self, name: str, one: PartitionRange, *, limited: bool = True) -> list[tuple[Any, ...]]:
-        """A statement of the range's, with the digest's expression in its place; its snapshot ends with it, or when it takes too long."""
+        """Run a statement on the range, with the digest's expression inserted; it is ended, with its snapshot, if it takes too long."""
         statement = self.database.statement(name).replace(b"@digest@", self._digest)
         begin = time.monotonic()
         try:
@@ -196,7 +197,7 @@ class _Sides:
 
 @contextmanager
 def _cancelled(connection: Connection[Any]) -> Iterator[None]:
-    """After an interrupt, or an error of the lake's, cancels the statement: its answer is no longer needed."""
+    """Cancel the connection's statement after an interrupt or an error of the lake: its answer is no longer needed."""
     try:
         yield
     except BaseException:
@@ -205,12 +206,12 @@ def _cancelled(connection: Connection[Any]) -> Iterator[None]:
 
 
 def _is_deleted(found: Difference, kept: Collection[tuple[int, int]]) -> bool:
-    """Whether retention has deleted a dead message; a second one of a row that PostgreSQL still has it has not."""
+    """Whether retention has deleted a dead message; it has not if PostgreSQL still has the row, and the lake has it twice."""
     return found.kind == "extra" and (found.xid, found.seq) not in kept
 
 
 def _differing(ours: _Digests, theirs: _Digests) -> list[Difference]:
-    """Rows of one side alone, by identity; one whose identity is on both sides alone is different."""
+    """Rows that only one side has, by identity; if each side has such a row of the same identity, the row is `different`."""
     here = {(xid, seq) for xid, seq, _ in ours - theirs}
     there = {(xid, seq) for xid, seq, _ in theirs - ours}
     kinds: Sequence[tuple[str, set[tuple[int, int]]]] = (("missing", here - there), ("extra", there - here), ("different", here & there))

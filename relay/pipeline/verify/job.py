@@ -1,4 +1,4 @@
-"""Verification: each closed day and the dead messages are compared with the lake, row by row where they differ; the core drops by it."""
+"""Verification: each closed day and the dead messages are compared with the lake, row by row if they differ; the core drops by it."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 _WRONG = ("differs", "damaged")
 _AT_ONCE = 64
-"""Ranges that are planned and compared before anything is said of them."""
+"""How many ranges are planned and compared before their results are reported."""
 _ASIDE = 100
-"""Dead messages that are put aside at most: each is compared again in each run."""
+"""How many dead messages are put aside at most: each is compared again in each run."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One partition; rows and checksum are PostgreSQL's, of dead messages those of what is new.
+    """One partition; rows and checksum are PostgreSQL's. For dead messages they cover only those that this run has compared.
 
     state: `verified`; `unchanged`, verified before and nothing added; `unexported`, equal but something was added that is not in the lake;
     `differs`; or `damaged`, not compared because the lake has lost files of it.
@@ -66,12 +66,12 @@ class Verified:
 
     @property
     def differing(self) -> tuple[Compared, ...]:
-        """Partitions that are not the same."""
+        """Partitions that differ or are damaged."""
         return tuple(one for one in self.partitions if one.state in _WRONG)
 
     @property
     def exit_code(self) -> int:
-        """0, or 5 where a partition differs."""
+        """0, or 5 if a partition differs or is damaged."""
         return witness.DIFFERS if self.differing else 0
 
 
@@ -85,22 +85,22 @@ def run(
     now: datetime | None = None,
     rows: int = ROWS,
 ) -> Verified:
-    """Compare days that are over and exported, and tell PostgreSQL. A verified day without new rows is compared only with `again`.
+    """Compare days that are over, and dead messages, and tell PostgreSQL. A verified day without new rows is compared only with `again`.
 
     Args:
         lake: the one side.
-        database: the other.
+        database: the other side.
         say: hears of each partition.
-        spark: starts, or returns, the session whose tasks compare ranges where there are many; without it this process does.
-        again: also what was verified before.
-        now: instead of PostgreSQL's time.
+        spark: starts, or returns, the session whose tasks compare ranges if there are many; without it this process compares.
+        again: compare also what was verified before.
+        now: replaces PostgreSQL's time.
         rows: about how many rows are compared at once.
 
     Raises:
         LakeError: nothing was exported yet, or the lake is not readable here.
         UnreachableError: PostgreSQL or the object store does not answer.
-        PipelineError: the lake is of another cluster or timeline; or PostgreSQL refused, as a standby
-            does, or where the login lacks a permission.
+        PipelineError: the lake is of another cluster or timeline; or PostgreSQL refused, because it is a
+            standby or the login lacks a permission.
     """
     begin = time.monotonic()
     damage = witness.run(lake, database, lambda _line: None, spark).damage
@@ -117,7 +117,7 @@ def run(
 
 
 class _Known(NamedTuple):
-    """What PostgreSQL remembers of a partition's verification; all of it is null where there was none."""
+    """What PostgreSQL remembers of a partition's verification; all of it is null if there was none."""
 
     verified: bool = False
     below: int = 0
@@ -129,13 +129,13 @@ class _Known(NamedTuple):
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """What was put aside, each as the transaction that archived it and its `seq`; above the mark it is compared with the others."""
+        """Dead messages below the mark that were put aside: archiving transaction and `seq`. Above it they are compared with the others."""
         found = ((one["archived_xid"], int(place.partition("/")[2])) for place, one in self.aside.items())
         return sorted(place for place in found if place[0] < self.below)
 
 
 class _Task(NamedTuple):
-    """A partition with the ranges of it that are to be compared; none where `known` says it all."""
+    """A partition with those of its ranges that are to be compared; no range if `known` is still valid, or files are lost."""
 
     partition: ArchivePartition
     ranges: Sequence[PartitionRange]
@@ -189,11 +189,11 @@ class _Verifier:
         yield self._dead()
 
     def _damaged(self, name: str, words: str) -> Compared:
-        """The result for a partition that is not compared; that of an earlier verification is valid again once the lake is repaired."""
+        """The result for a damaged partition, which is not compared; its earlier result is valid again once the lake is repaired."""
         return Compared(name, "damaged", 0, "0", 0, "0", self._below, words)
 
     def _dead(self) -> _Task:
-        """Dead messages stay for as long as they are kept: those that were verified before are not read again, those put aside are."""
+        """Plan the dead messages, which do not change: those verified before are not read again, those put aside are."""
         rows = self._database.fetch("read_compared", {"partition": DEAD})
         known = next((_Known(*row) for row in rows), _Known())
         known = known if self._holds(known) and known.below <= self._below else _Known()
@@ -205,7 +205,7 @@ class _Verifier:
         return _Task(partition, [] if lost else [*aside, *self._plan.ranges(partition, known.below)], known)
 
     def _holds(self, known: _Known) -> bool:
-        """Whether an earlier verification still says something: one of this lake, by the same checksum."""
+        """Whether an earlier verification is still valid: one of this lake, by the same form of checksum."""
         return not self._again and known.verified and known.lake == self._lake_id and known.form == FORM
 
     def _judged(self, task: _Task, every: Sequence[RangeComparison]) -> Compared | None:
@@ -219,7 +219,7 @@ class _Verifier:
         return Compared(task.partition.name, "unchanged", rows, checksum, rows, checksum, task.known.below)
 
     def _of_day(self, task: _Task, found: RangeComparison) -> Compared | None:
-        """A day; None if retention has dropped it meanwhile."""
+        """The result for a day; None if retention has dropped the day meanwhile."""
         name = task.partition.name
         if found.differs and self._database.one("read_gone", {"schema": self._database.schema, "partition": name})[0]:
             return None
@@ -228,7 +228,7 @@ class _Verifier:
         return self._compared(name, state, found)
 
     def _of_dead(self, task: _Task, every: Sequence[RangeComparison]) -> Compared:
-        """Dead messages: what differs is put aside, and the others are verified."""
+        """The result for dead messages: those that differ are put aside, and the others are verified."""
         found = together(every)
         pairs = list(zip(task.ranges, every, strict=True))
         aside, border = _put_aside(pairs, self._below)
@@ -240,7 +240,7 @@ class _Verifier:
         return self._compared(DEAD, "differs" if found.differs else "verified", found)
 
     def _newest(self, partition: ArchivePartition) -> int:
-        """The last transaction that archived something there, 0 for none."""
+        """The last transaction that archived something in the partition; 0 if there is none."""
         return next((xid for (xid,) in self._database.fetch("read_newest_archived", partition.values())), 0)
 
     def _record(
@@ -260,9 +260,9 @@ class _Verifier:
 
 
 def _put_aside(pairs: Iterable[tuple[PartitionRange, RangeComparison]], below: int) -> tuple[dict[str, object], int]:
-    """Dead messages that differ, by place with the code of the difference, and up to which transaction the others are verified.
+    """Dead messages that differ, by place, with the kind of difference; and the transaction below which the others are verified.
 
-    That is the start of the first range with as many differing rows as are named at most, or that would put aside too many.
+    This is the start of the first range with `FINDINGS` differing rows, or that would put aside too many; without such a range, `below`.
     """
     aside: dict[str, object] = {}
     for one, what in sorted(pairs, key=lambda pair: pair[0].cut.low):
@@ -273,7 +273,7 @@ def _put_aside(pairs: Iterable[tuple[PartitionRange, RangeComparison]], below: i
 
 
 def _grouped(tasks: Iterable[_Task]) -> Iterator[list[_Task]]:
-    """Partitions together until they have enough ranges."""
+    """Groups of partitions that together have enough ranges."""
     group = list[_Task]()
     for task in tasks:
         group.append(task)

@@ -13,17 +13,17 @@ from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.partitions import PartitionRange
 
 _BYTES, _ROWS = 16 << 20, 8192
-"""Of rows that are decoded together, by what a row of their group takes; a group that was exported is no larger than that and one row."""
+"""How many bytes and rows are decoded together, by the average row of their group; an exported group is at most one row larger."""
 _FEW = 512
-"""Rows that are decoded together in a larger group, where wide rows may stand side by side among many."""
+"""How many rows of a larger group are decoded together: there wide rows may be neighbours among many narrow ones."""
 _BUFFER = 1 << 20
-"""Else a whole column of a row group is in memory."""
+"""How many bytes are read at a time; without this, a whole column of a row group would be in memory."""
 _DECIDING = ("result", "archived_at", "archived_xid", "seq")
 """Columns that say whether a row is in a range: small ones, so a group without such a row costs little."""
 
 
 def batches(place: LakeLocation, one: PartitionRange, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The range's rows with the columns that the lake has of these; errors as `opened_file`."""
+    """The range's rows, with those of the named columns that the lake has; errors as `opened_file`."""
     root = place.path(place.table(TABLE))
     for path in one.files:
         with opened_file(place, f"{root}/{path}", buffer_size=_BUFFER) as file:

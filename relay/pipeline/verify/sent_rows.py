@@ -1,4 +1,4 @@
-"""Rows of the lake as PostgreSQL sends the same rows: what `record_send` gives there is made here of Arrow's columns, without a loop."""
+"""Rows of the lake as PostgreSQL's `record_send` sends the same rows: the bytes are made of Arrow's columns, without a loop over rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 from relay.pipeline.source.columns import ArchiveColumn
 
 _NULL = b"\xff\xff\xff\xff"
-"""In place of a length."""
+"""What is sent for a null, in the place of a length."""
 _BYTES = pa.large_binary()
 _Piece = Any
 """Bytes that are the same in each row, or an Arrow array with those of each."""
 
 
 class _Fixed(NamedTuple):
-    """A type of values of one length: its oid, its form in numpy, and what Arrow's zero is in PostgreSQL's count."""
+    """A type whose values all have one length: its oid, its form in numpy, and what Arrow's zero is in PostgreSQL's count."""
 
     oid: int
     form: str
@@ -40,7 +40,7 @@ _FIXED = {
     "xid8": _Fixed(5069, ">i8"),
 }
 SENT_AS_THEY_ARE = frozenset(_FIXED) | {"text"}
-"""Types whose values are sent in their own form; of a bytea its sha256 is, and of every other type the text."""
+"""Types whose values are sent in their own form; a bytea is sent as its sha256, a value of any other type as text."""
 
 
 def sent(batch: pa.RecordBatch, columns: Sequence[ArchiveColumn]) -> pa.Array:
@@ -88,7 +88,7 @@ def _hashed(values: pa.Array) -> pa.Array:
 
 
 def _fixed(values: pa.Array, kind: _Fixed) -> pa.Array:
-    """Oid, length and value of each row, in one block of bytes where there is no null."""
+    """Oid, length and value of each row, in one block of bytes; of a null, its oid and length only."""
     numbers = _numbers(values, kind)
     width = numbers.dtype.itemsize
     block = np.empty((len(values), 8 + width), np.uint8)
@@ -127,7 +127,7 @@ def _array(offsets: np.ndarray, block: np.ndarray) -> pa.Array:
 
 
 def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
-    """With neighbours that are the same in each row as one."""
+    """The pieces, with neighbours that are the same in each row joined to one."""
     found = list[_Piece]()
     for piece in pieces:
         if found and isinstance(piece, bytes) and isinstance(found[-1], bytes):

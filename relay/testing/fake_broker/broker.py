@@ -138,7 +138,7 @@ class Broker:
         return self._do(purge)
 
     def refuse(self, exchange: str, times: int | None = None) -> None:
-        """Nack the next messages of an exchange, or all of them until `refuse(exchange, 0)`."""
+        """Nack the next `times` messages of an exchange; without `times`, all of them until `refuse(exchange, 0)`."""
         self._do(lambda: self._server.faults.nacks.update({exchange: times}))
 
     def forbid(self, exchange: str, *, forbidden: bool = True) -> None:

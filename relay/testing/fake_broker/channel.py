@@ -122,7 +122,7 @@ class Channel:
             self._answer(commands.Basic.Ack(tag))
 
     def close(self, code: int, text: str, method: base.Frame) -> None:
-        """End the channel, as a broker does over one message."""
+        """End the channel, as a broker does because of one bad message."""
         self.dying = True
         self._unheard.clear()
         class_id, method_id = divmod(method.index, 1 << 16)
@@ -145,7 +145,7 @@ class Channel:
         refused = self._faults.nacked(exchange)
         if not refused:
             kept = _without_bcc(message)
-            # Each queue accepts or refuses it independently.
+            # Each queue accepts or refuses the message independently.
             refused = [queue.take(kept) for queue in queues].count(False) > 0
         self._confirm(exchange, refused=refused)
 

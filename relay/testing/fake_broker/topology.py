@@ -108,7 +108,7 @@ class Topology:
         self.queues: dict[str, Queue] = {}
 
     def declare_exchange(self, name: str, kind: Kind, *, internal: bool) -> None:
-        """Declare an exchange; it may be repeated, but not with another type.
+        """Declare an exchange; a declaration may be repeated, but not with another type.
 
         Raises:
             TopologyError: a different exchange of that name exists, or the type is invalid.
@@ -120,7 +120,7 @@ class Topology:
             raise TopologyError(f"The exchange {name!r} is there as {known.kind}: delete_exchange it first.")
 
     def declare_queue(self, name: str, *, max_length: int | None) -> Queue:
-        """Declare a queue; the default exchange routes to it by name. It may be repeated.
+        """Declare a queue; the default exchange routes to it by name. A declaration may be repeated.
 
         Raises:
             TopologyError: a queue of that name with another length exists.

@@ -1,4 +1,4 @@
--- Begin again: no message, nothing of former ones, no relay. Settings, schedules, contracts and what operators hold are the application's.
+-- Begin again without messages, traces of former ones, and relays. Settings, schedules, contracts and holds stay: the application owns them.
 WITH queued AS (DELETE FROM @schema@.queue_message), keyed AS (DELETE FROM @schema@.queue_message_keyed_row),
     dedup AS (DELETE FROM @schema@.queue_message_dedup), coalesced AS (DELETE FROM @schema@.queue_message_coalesced),
     archived AS (DELETE FROM @schema@.queue_message_archive), acknowledged AS (DELETE FROM @schema@.queue_message_dead_ack),

@@ -1,5 +1,6 @@
--- Messages that the relay could still move now: claimable ones, those in flight, and those whose keys are due. What an operator holds is
--- not due, nor what waits behind a message of its ordering key. The clock is read after the snapshot: what is released meanwhile is due.
+-- Messages that the relay could still move now: claimable ones, those in flight, and those whose keys are due. Messages that an operator
+-- holds are not due, nor those that wait behind a message of their ordering key. The clock is read after the snapshot: what is released
+-- meanwhile is due.
 SELECT (
     SELECT count(*) FROM @schema@.queue_message AS m
     WHERE (m.lock_expires_at IS NOT NULL OR m.available_at IS NULL OR m.available_at <= clock_timestamp())

@@ -1,4 +1,4 @@
--- Advance the time: what messages wait for comes nearer. The locks of the relays in spared are renewed by them as time passes, and stay.
+-- Advance the time: what messages wait for comes nearer. Relays in spared renew their locks as time passes, so these locks stay.
 UPDATE @schema@.queue_message
 SET available_at = available_at - %(by)s, expires_at = expires_at - %(by)s,
     lock_expires_at = CASE WHEN locked_by = ANY(%(spared)s) THEN lock_expires_at ELSE lock_expires_at - %(by)s END
