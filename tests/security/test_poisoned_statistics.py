@@ -13,7 +13,8 @@ COUNT = 3000
 TIMES = 4
 """As long as with other statistics, at the most. Measured: 0.9 to 1.3; by the primary key 30 and more."""
 SAME = """
-    INSERT INTO queue_message_keyed (exchange, {kind}, available_at) SELECT repeat('x', 255), 'same', '2199-1-1Z' FROM generate_series(1, 8000)
+    INSERT INTO queue_message_keyed (exchange, {kind}, available_at)
+    SELECT repeat('x', 255), 'same', '2199-1-1Z' FROM generate_series(1, 8000)
 """
 LONG = """
     INSERT INTO queue_message_keyed (exchange, {kind})
@@ -69,7 +70,8 @@ async def test_old_keys_are_removed_next_to_many_messages_that_wait(queue: Queue
     for waiting in (1, COUNT):
         await queue.sql("TRUNCATE queue_message_keyed_row, queue_message_coalesced")
         await queue.sql(
-            f"INSERT INTO queue_message_keyed (exchange, coalesce_key, available_at) SELECT 'x', n, {waits} FROM generate_series(1, %s) AS n",
+            "INSERT INTO queue_message_keyed (exchange, coalesce_key, available_at)"
+            f" SELECT 'x', n, {waits} FROM generate_series(1, %s) AS n",
             waiting,
         )
         await queue.sql(
