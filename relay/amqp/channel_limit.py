@@ -23,8 +23,8 @@ class ChannelLimit:
     Args:
         clock: monotonic seconds.
         emit: gets an event when the limit begins or ends.
-        spares: leave half of the granted channels unused, for a connection that opens and closes channels all the time. For a moment longer
-            the broker counts closed channels, and the channels of a lost connection.
+        spares: leave half of the granted channels unused, for a connection that opens and closes channels all the time. For a
+            moment the broker still counts channels that were closed, and those of a lost connection.
 
     """
 

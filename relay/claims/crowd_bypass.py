@@ -1,8 +1,8 @@
 """Claims past a crowd of strangers, which are exchanges that have not confirmed a message yet.
 
 The main stream claims few of their messages at a time, and two other streams go ahead of it. The first claims messages of known exchanges.
-The second claims new messages, so a working exchange becomes known as soon as it has a new message. The main stream stays responsible for
-everything above its head, so it finds whatever these two overlook.
+The second claims new messages, so a working exchange becomes known as soon as it has a new message. The main stream still reads
+everything above the head of its cursor, so it finds whatever these two overlook.
 """
 
 from __future__ import annotations

@@ -78,7 +78,8 @@ def _verdict(lines: Sequence[Line]) -> str:
 def _about(begin: Line, samples: Sequence[Line], faults: Sequence[Line]) -> str:
     plan, loads = begin["plan"], [sample["machine_load"] for sample in samples if "machine_load" in sample]
     versions = ", ".join(f"{name} {version}" for name, version in begin["versions"].items())
-    played = f"{samples[-1]['at'] / 60:.0f} of {plan['seconds'] / 60:.0f} minutes, begun {begin['started']}" if samples else "nothing"
+    wanted = f"of {plan['seconds'] / 60:.0f} that were asked for; begun {begin['started']}"
+    played = f"{samples[-1]['at'] / 60:.0f} minutes, {wanted}" if samples else "nothing"
     rows = [
         ("played", played),
         ("load", f"{plan['rate']:g} messages a second, as far as the machine and the faults let them through"),
@@ -94,8 +95,8 @@ def _messages(report: dict[str, Any]) -> str:
     names = [name.replace("_", " ") for name in SHOWN]
     note = (
         "The dead messages are bad messages, one in a hundred, that were inserted on purpose. The column `in flight` counts the"
-        " messages that may arrive twice because of the faults, at the most. If a relay died or was stopped, they are counted by id,"
-        " otherwise by the windows of both relays.\n"
+        " messages that may arrive twice because of the faults, at the most. If a relay died or was stopped, they are counted by id."
+        " Otherwise the number is an upper bound: the windows of both relays.\n"
     )
     return _table(names, [[f"{report[name]:,}" for name in SHOWN]]) + "\n" + note
 
@@ -106,7 +107,7 @@ def _lines(lines: Sequence[Line]) -> str:
     note = (
         "The slopes are Theil-Sen slopes over the second half. Samples during a fault, and until its backlog was gone, are left out. A line"
         " rises if the lower end of the slope's 95 % interval is above the allowed slope. The cost of a claim is compared between samples"
-        " with similar numbers of messages in a claim, or similar times of the control statement.\n"
+        " with similar numbers of messages in a claim, or similar times of the control statement: an UPDATE of one row of another table.\n"
     )
     return note + _cost(_of(lines, "sample")) + "\n" + _table(heads, body)
 
@@ -120,9 +121,9 @@ def _cost(samples: Sequence[Line]) -> str:
         statistics.median(sample[name] for sample in told)
         for name in ("claim_buffers", "claim_rows", "claim_p50", "claim_p99", "control_p50")
     )
-    times = f"half of the claims take {1000 * p50:.0f} ms and one in a hundred {1000 * p99:.0f} ms"
+    times = f"the median claim takes {1000 * p50:.0f} ms, the 99th percentile {1000 * p99:.0f} ms"
     read = f"In the median of all samples a claim reads {buffers:.0f} shared buffers for {rows:.1f} messages"
-    return f"{read}; {times}, the control statement {1000 * control:.0f} ms.\n"
+    return f"{read}; {times}, and the median control statement {1000 * control:.0f} ms.\n"
 
 
 def _row(one: Judged, *, long: bool) -> tuple[str, ...]:
@@ -144,7 +145,7 @@ def _faults(faults: Sequence[Line], repeats: Sequence[float]) -> str:
         longest = f"{max(fault['lasted'] for _, fault in played):.0f} s"
         doubles = sum(after[place] for place, _ in played)
         rows.append((name, str(len(played)), longest, spread, f"{sum(fault['in_flight'] for _, fault in played):,}", f"{doubles:,}"))
-    heads = ("fault", "times", "longest", "from its end until nothing due waited", "in flight", "duplicates after it")
+    heads = ("fault", "times", "longest", "from its end until no due message waited", "in flight", "duplicates after it")
     return _table(heads, rows)
 
 

@@ -1,6 +1,7 @@
 """The properties in a message's header, read without loss; no I/O.
 
-pamqp divides timestamps that look like milliseconds, and raises for later timestamps; a receiver keeps the number that was sent.
+pamqp divides timestamps above 2^32 by 1000, because it takes them for milliseconds, and raises if the result is after the year 9999.
+Here the number that was sent is kept.
 """
 
 from __future__ import annotations

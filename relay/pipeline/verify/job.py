@@ -1,4 +1,4 @@
-"""Verification: each closed day and the dead messages are compared with the lake, row by row if they differ; the core drops by it."""
+"""Verification: compares closed days and dead messages with the lake, row by row if they differ. Retention goes by the result."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class _Known(NamedTuple):
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """Dead messages below the mark that were put aside: archiving transaction and `seq`. Above it they are compared with the others."""
+        """Archiving transaction, less than `below`, and `seq` of each dead message that was put aside; later ones are compared again."""
         found = ((one["archived_xid"], int(place.partition("/")[2])) for place, one in self.aside.items())
         return sorted(place for place in found if place[0] < self.below)
 
@@ -262,7 +262,8 @@ class _Verifier:
 def _put_aside(pairs: Iterable[tuple[PartitionRange, RangeComparison]], below: int) -> tuple[dict[str, object], int]:
     """Dead messages that differ, by place, with the kind of difference; and the transaction below which the others are verified.
 
-    This is the start of the first range with `FINDINGS` differing rows, or that would put aside too many; without such a range, `below`.
+    The transaction is the start of the first range that has `FINDINGS` differing rows, or with which too many would be put aside. If there
+    is no such range, it is `below`.
     """
     aside: dict[str, object] = {}
     for one, what in sorted(pairs, key=lambda pair: pair[0].cut.low):
