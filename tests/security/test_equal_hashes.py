@@ -101,8 +101,7 @@ async def test_a_scan_leaves_out_crowded_exchanges_by_a_hash_with_a_seed(queue: 
     for names in (OTHERS, alike):
         await queue.sql("TRUNCATE queue_message")
         await queue.sql(DUE, [*names, "other"])
-        began = time.monotonic()
-        page = await store.scan_due(after="-infinity", sought=Sought([], [*names], []))
-        seconds.append(time.monotonic() - began)
-        assert ["other"] == [finding.exchange for finding in page.findings]
+        pages = [await store.scan_due(after="-infinity", sought=Sought([], [*names], [])) for _ in range(3)]
+        seconds.append(min(page.seconds for page in pages))
+        assert [["other"]] * 3 == [[finding.exchange for finding in page.findings] for page in pages]
     assert seconds[1] < TIMES * seconds[0], seconds

@@ -12,6 +12,8 @@ from tests.support.database.queue import Queue
 COUNT = 3000
 TIMES = 4
 """As long as with other statistics, at the most. Measured: 0.9 to 1.3; by the primary key 30 and more."""
+NEXT_TO_MANY = 20
+"""As long as next to a single message, at the most. Measured: 1.3; without an index 100."""
 SAME = """
     INSERT INTO queue_message_keyed (exchange, {kind}, available_at)
     SELECT repeat('x', 255), 'same', '2199-1-1Z' FROM generate_series(1, 8000)
@@ -83,4 +85,4 @@ async def test_old_keys_are_removed_next_to_many_messages_that_wait(queue: Queue
         began = time.monotonic()
         assert 3 * COUNT - waiting == await queue.value("SELECT queue_message_delete_coalesced(now())")
         seconds.append(time.monotonic() - began)
-    assert seconds[1] < TIMES * seconds[0], seconds
+    assert seconds[1] < NEXT_TO_MANY * seconds[0], seconds
