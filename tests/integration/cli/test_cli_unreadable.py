@@ -60,9 +60,9 @@ def test_a_content_that_postgresql_cannot_hand_out_is_told_without_it(cli: Cli, 
     assert posted == [json.loads(line) for line in printed.splitlines()]
     assert ["{}", None, "{}"] == [told["content"] for told in posted]
     missing = posted[1]["content_missing"]
-    assert (
-        "PostgreSQL cannot hand out the content: A value is beyond a limit of PostgreSQL, such as a gigabyte for a text (out of memory)."
-        == missing
+    # The words in parentheses are PostgreSQL's own, and differ from version to version.
+    assert missing.startswith(
+        "PostgreSQL cannot hand out the content: A value is beyond a limit of PostgreSQL, such as a gigabyte for a text ("
     )
     assert [] == [told for told in (posted[0], posted[2]) if "content_missing" in told]
     assert [] == cli.json("dead", "list")

@@ -46,6 +46,8 @@ SHAPES: Final[dict[str, tuple[Any, str]]] = {
 """Values of headers, each with the code with which it is refused."""
 ANY: Final = 4
 """Values of headers drawn by chance."""
+MOST_VALUES: Final = 8000
+"""Values that the headers may have: an entry of the catalogue has as many, so that each further header is too much."""
 PLAIN: Final = Poison(kind=0, name="plain", outcome="delivered", columns={})
 _OTHERS: Final = {"exchange", "routing_key", "options", "id"}
 """Columns that other axes give."""
@@ -115,6 +117,12 @@ def kept(headers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name != CORRELATION or isinstance(value, str)}
 
 
+def values_of(headers: Any) -> int:
+    """How many values there are in headers, or in one of them, lists and objects included."""
+    inner = headers.values() if isinstance(headers, dict) else headers if isinstance(headers, list) else ()
+    return sum(1 + values_of(value) for value in inner)
+
+
 Result = tuple[str, str | None]
 """Result and code in the archive."""
 
@@ -171,7 +179,10 @@ class Row(NamedTuple):
 
     def _refusals(self, headers: Mapping[str, Any]) -> set[str]:
         codes = {entry.code for entry in (self.options, self.columns) if entry.outcome == "refused"}
-        return codes | ({self.code} if self.code and headers and self.takes_headers else set())
+        if not (headers and self.takes_headers):
+            return codes
+        too_many = values_of({**(self._given.get("headers") or {}), **headers}) > MOST_VALUES
+        return codes | ({self.code} if self.code else set()) | ({"headers_too_large"} if too_many else set())
 
     def results(self) -> set[Result]:
         """Result and code of which the archive must show one pair, if the INSERT takes it."""
