@@ -1,31 +1,49 @@
--- COPY with the encoding SQL_ASCII stores whatever bytes it is given, in a database in UTF8 too, where PostgreSQL checks nothing any more when it
--- hands them out. One such message stopped a relay. convert_to() checks its argument, and fails with SQLSTATE 22021: as the condition of a trigger
--- it costs an INSERT about a microsecond. In databases of other encodings the triggers of 0053 do the same.
-DO $do$
-DECLARE
-    guarded record;
+-- COPY with the encoding SQL_ASCII stores whatever bytes it is given, and PostgreSQL checks nothing any more when it hands them out. One such message
+-- stopped a relay. convert_to() checks its argument, also where there is nothing to convert, and fails with SQLSTATE 22021.
+
+CREATE FUNCTION @schema@.queue_message_bytes() RETURNS trigger
+LANGUAGE plpgsql AS $body$
+#variable_conflict use_variable
 BEGIN
-    IF getdatabaseencoding() <> 'UTF8' THEN
-        RETURN;
-    END IF;
-    FOR guarded IN SELECT * FROM (VALUES
-        ('queue_message', '{exchange,routing_key,ordering_key}'::text[], '{options,content}'::text[]),
-        ('queue_message_keyed_row', '{exchange,routing_key,ordering_key,bundle_key,coalesce_key}', '{options,content}'),
-        ('queue_message_dedup', '{exchange,dedup_key}', '{}'),
-        ('queue_message_received', '{consumer,message_id}', '{}'),
-        ('queue_message_receipt', '{queue,consumer}', '{}')) AS given (name, texts, documents)
-    LOOP
-        EXECUTE format('CREATE TRIGGER queue_message_bytes AFTER INSERT ON %1$I.%2$I FOR EACH ROW
-            WHEN (pg_catalog.convert_to(pg_catalog.concat_ws('''', %3$s), ''UTF8'') IS NULL%4$s)
-            EXECUTE FUNCTION %1$I.queue_message_letters_check(%5$s)',
-            @schema_literal@::text, guarded.name,
-            (SELECT string_agg(format('NEW.%I', c), ', ') FROM unnest(guarded.texts) AS c),
-            (SELECT coalesce(string_agg(format(' OR pg_catalog.convert_to(NEW.%I::pg_catalog.text, ''UTF8'') IS NULL', c), ''), '')
-             FROM unnest(guarded.documents) AS c),
-            (SELECT string_agg(quote_literal(c), ', ') FROM unnest(guarded.texts || guarded.documents) AS c));
-    END LOOP;
+    PERFORM pg_catalog.convert_to(NEW.exchange || NEW.routing_key || coalesce(NEW.ordering_key, ''), pg_catalog.getdatabaseencoding()),
+        pg_catalog.convert_to(NEW.options::pg_catalog.text, pg_catalog.getdatabaseencoding()),
+        pg_catalog.convert_to(NEW.content::pg_catalog.text, pg_catalog.getdatabaseencoding());
+    RETURN NULL;
 END
-$do$;
+$body$;
+
+-- The same of what has only short texts.
+CREATE FUNCTION @schema@.queue_message_short_bytes() RETURNS trigger
+LANGUAGE plpgsql AS $body$
+#variable_conflict use_variable
+BEGIN
+    PERFORM pg_catalog.convert_to(NEW::pg_catalog.text, pg_catalog.getdatabaseencoding());
+    RETURN NULL;
+END
+$body$;
+
+-- The same of the keys that a queued message has no more.
+CREATE FUNCTION @schema@.queue_message_keyed_bytes() RETURNS trigger
+LANGUAGE plpgsql AS $body$
+#variable_conflict use_variable
+BEGIN
+    PERFORM pg_catalog.convert_to(coalesce(NEW.coalesce_key, NEW.bundle_key), pg_catalog.getdatabaseencoding());
+    RETURN NULL;
+END
+$body$;
+
+CREATE TRIGGER queue_message_bytes AFTER INSERT ON @schema@.queue_message
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_bytes();
+CREATE TRIGGER queue_message_bytes AFTER INSERT ON @schema@.queue_message_keyed_row
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_bytes();
+CREATE TRIGGER queue_message_keyed_bytes AFTER INSERT ON @schema@.queue_message_keyed_row
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_keyed_bytes();
+CREATE TRIGGER queue_message_bytes AFTER INSERT ON @schema@.queue_message_dedup
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_short_bytes();
+CREATE TRIGGER queue_message_bytes AFTER INSERT ON @schema@.queue_message_received
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_short_bytes();
+CREATE TRIGGER queue_message_bytes AFTER INSERT ON @schema@.queue_message_receipt
+    FOR EACH ROW EXECUTE FUNCTION @schema@.queue_message_short_bytes();
 
 -- As before, by the primary key alone. Where statistics know no key that is still in force, the index of `until` seemed to be as good, and each
 -- INSERT with a dedup_key walked all keys: 33,000 of them in one statement did not end within ten minutes.
