@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from relay.aio import pause
@@ -12,7 +12,7 @@ from relay.inbox.blame import Blame
 from relay.inbox.ports import Taken
 
 LONGEST_PAUSE = 5.0
-"""Seconds at most between two rounds, unless the last one took long."""
+"""Seconds at most between two tries of what fails; a round of tries that took long is followed by a longer pause."""
 REST = 10
 """Pause after a round, as a multiple of the time spent on deliveries that stay held: new deliveries have the rest of the time."""
 
@@ -37,7 +37,6 @@ class HeldDeliveries:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._held: deque[Held] = deque()
-        self._by_queue: Counter[str] = Counter()
         self._round_at = 0.0
         self.rounds = 0
         """Rounds since the first delivery was held."""
@@ -45,13 +44,10 @@ class HeldDeliveries:
     def put(self, held: Held) -> None:
         """Hold a delivery; it is tried after all others."""
         self._held.append(held)
-        self._by_queue[held.taken.delivery.queue] += 1
 
     def pop(self) -> Held:
         """The next to try; it is held no longer."""
-        held = self._held.popleft()
-        self._by_queue[held.taken.delivery.queue] -= 1
-        return held
+        return self._held.popleft()
 
     def end_round(self, wasted: float) -> None:
         """Begin the next round after a pause; `wasted` are the seconds that this one spent on deliveries that stay held."""
@@ -69,9 +65,12 @@ class HeldDeliveries:
         return str(self._held[-1].error) if self._held else ""
 
     @property
-    def by_queue(self) -> Mapping[str, int]:
-        """How many of each queue are held."""
-        return +self._by_queue
+    def errors(self) -> dict[str, list[StoreError]]:
+        """By queue: why each of its deliveries is held."""
+        found: dict[str, list[StoreError]] = {}
+        for held in self._held:
+            found.setdefault(held.taken.delivery.queue, []).append(held.error)
+        return found
 
     def __len__(self) -> int:
         """How many are held."""

@@ -18,11 +18,9 @@ from relay.events.inbox import BatchReceived, DeliveryRejected, ReceiveFailed
 from relay.inbox.backpressure import InboxBackpressure
 from relay.inbox.blame import Blame, problem_of
 from relay.inbox.delivery import Problem, refusal
-from relay.inbox.held import Held, HeldDeliveries
+from relay.inbox.held import LONGEST_PAUSE, Held, HeldDeliveries
 from relay.inbox.ports import DeliverySource, InboxStore, Taken
 
-LONGEST_PAUSE = 5.0
-"""Seconds at most between two attempts while the database is unavailable."""
 WASTED_SECONDS = 0.5
 """A round of held deliveries ends after this many seconds spent on deliveries that stay held."""
 
@@ -81,9 +79,12 @@ class Receiver:
         """Why nothing is consumed, by peer or queue."""
         full = f"The inbox is full: {self._limit} messages wait in it (RELAY_INBOX_LIMIT)." if self._backpressure.full else None
         reasons = {"inbox": full, "database": self._database_error or self._backpressure.trouble}
-        stuck = [queue for queue, held in self._held.by_queue.items() if self._source.is_used_up(queue, held)]
-        reasons |= {f"queue {queue}": f"Every delivery of queue {queue!r} waits, so no other comes: {self._held.error}" for queue in stuck}
-        return {peer: reason for peer, reason in reasons.items() if reason}
+        held = {
+            f"queue {queue}": f"Every delivery of queue {queue!r} waits, so no other comes: {errors[-1]}"
+            for queue, errors in self._held.errors.items()
+            if self._source.is_used_up(queue, len(errors))
+        }
+        return {peer: reason for peer, reason in reasons.items() if reason} | held
 
     @property
     def notes(self) -> dict[str, str]:

@@ -7,33 +7,51 @@ import pytest
 
 from tests.support.database.queue import Queue
 
+TEXTS = ("exchange", "routing_key", "ordering_key", "content", "options")
+KEYS = ("dedup_key", "coalesce_key", "bundle_key")
+BAD = {"content": b'{"a": "\xff"}', "options": b'{"appId": "\xff"}'}
+MESSAGE = {"exchange": b"x"}
+ROUTES = {
+    "plain": {},
+    "delayed": {"available_at": b"2199-1-1Z"},
+    "with options": {"options": b'{"priority": 1}'},
+    "large": {"content": b'{"a": "%s"}' % (b"x" * 70_000)},
+    "large and compressed": {"content": b'{"a": "%s"}' % (b"x" * 200_000)},
+}
+"""Columns with which a message is looked at more closely, or not."""
 PLACES = [
-    *(("queue_message", name) for name in ("exchange", "routing_key", "ordering_key", "content", "options")),
-    *(("queue_message_keyed", name) for name in ("exchange", "routing_key", "ordering_key", "content", "options")),
-    *(("queue_message_keyed", name) for name in ("dedup_key", "coalesce_key", "bundle_key")),
-    *(("queue_message_received", name) for name in ("consumer", "message_id")),
+    *(("queue_message", MESSAGE, name) for name in TEXTS),
+    *(("queue_message_keyed", MESSAGE | {key: b"k"}, name) for key in KEYS for name in (*TEXTS, key)),
+    *(("queue_message_received", {"consumer": b"x", "message_id": b"1"}, name) for name in ("consumer", "message_id")),
 ]
-VALUES = {"content": b'{"a": "\xff"}', "options": b'{"appId": "\xff"}'}
-OTHERS = {"queue_message": "exchange", "queue_message_keyed": "exchange", "queue_message_received": "consumer"}
 
 
-@pytest.mark.parametrize("how", ["the statement", "the session"])
-@pytest.mark.parametrize(("relation", "column"), PLACES)
-async def test_copy_stores_no_invalid_bytes(queue: Queue, relation: str, column: str, how: str) -> None:
-    """Whatever column has them, and whether the statement or the session names the encoding."""
-    row = {OTHERS[relation]: b"x"}
-    if relation == "queue_message_received":
-        row["message_id"] = b"1"
-    if relation == "queue_message_keyed":
-        row |= {"dedup_key": b"d"} if column in {"exchange", "routing_key", "ordering_key", "content", "options"} else {}
-    row[column] = VALUES.get(column, b"\xff")
-    if how == "the session":
-        await queue.sql("SET client_encoding = SQL_ASCII")
-    encoding = " (ENCODING 'SQL_ASCII')" if how == "the statement" else ""
+async def refused(queue: Queue, relation: str, row: dict[str, bytes], encoding: str = " (ENCODING 'SQL_ASCII')") -> None:
+    """Copy a row, which must be refused."""
     async with queue.connection.cursor() as cursor:
         with pytest.raises(psycopg.errors.CharacterNotInRepertoire, match="invalid byte sequence"):
             async with cursor.copy(f"COPY {relation} ({', '.join(row)}) FROM STDIN{encoding}") as copy:
                 await copy.write(b"\t".join(row.values()) + b"\n")
+
+
+@pytest.mark.parametrize(("relation", "row", "column"), PLACES)
+async def test_copy_stores_no_invalid_bytes(queue: Queue, relation: str, row: dict[str, bytes], column: str) -> None:
+    """Whatever column has them, and whether the statement or the session names the encoding."""
+    bad = row | {column: BAD.get(column, b"\xff")}
+    await refused(queue, relation, bad)
+    await queue.sql("SET client_encoding = SQL_ASCII")
+    await refused(queue, relation, bad, encoding="")
+
+
+@pytest.mark.parametrize("traced", ["", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"], ids=["", "traced"])
+@pytest.mark.parametrize("column", TEXTS)
+@pytest.mark.parametrize("route", ROUTES)
+async def test_a_closer_look_at_a_message_passes_over_no_bytes(queue: Queue, route: str, column: str, traced: str) -> None:
+    """For whatever reason it is taken."""
+    await queue.sql("SELECT set_config('relay.traceparent', %s, false)", traced)
+    row = MESSAGE | ROUTES[route]
+    at_the_end = row.get(column, b"{}")[:-1] + b', "z": "\xff"}' if column == "content" and column in row else BAD.get(column, b"\xff")
+    await refused(queue, "queue_message", row | {column: at_the_end})
 
 
 async def test_a_key_is_looked_up_by_its_index_whatever_statistics_know(queue: Queue) -> None:
