@@ -235,8 +235,8 @@ def sentence(error: ValidationError) -> str:
     )
 
 
-def content_text(content: Any) -> str:
-    """The JSON text for the column `content`; ValueError with a sentence if there is none."""
+def content_text(content: Any, *, quick: bool = False) -> str:
+    """The JSON text for the column `content`; ValueError with a sentence if there is none. For `quick` see `check_printed`."""
     if not isinstance(content, JsonText):
         text = json_text(content, "content")
     else:
@@ -245,7 +245,7 @@ def content_text(content: Any) -> str:
         check_nul(text, "content")
     size = len(text.encode())
     _check_size("content", size, PAYLOAD_LIMIT)
-    check_printed(text, size)
+    check_printed(text, size, quick=quick)
     return text
 
 

@@ -16,7 +16,7 @@ PRINTED_LIMIT: Final = 65_536
 PRINTED_TIMES: Final = 32
 """A longer content may have this many bytes of text for each stored byte."""
 GROWTH: Final = 8
-"""How many times the length of a text its numbers may have, written out, without taking long: PostgreSQL writes 26 MB a second."""
+"""How many times the length of a text without blanks its numbers may add without taking long: PostgreSQL writes 26 MB a second."""
 _EXPONENT: Final = re.compile(r"[0-9][eE][+-]?[0-9]")
 
 
@@ -25,30 +25,23 @@ def as_stored(text: str) -> str:
     return json.dumps(json.loads(text, parse_float=_stored), ensure_ascii=False, separators=(",", ":")) if _has_exponents(text) else text
 
 
-def check_printed(text: str, size: int) -> None:
+def check_printed(text: str, size: int, *, quick: bool = False) -> None:
     """Refuse a content of `size` bytes if the database certainly would: with all numbers written out, it is too long for its stored size.
+
+    With `quick` refuse also what the database takes much longer to write out than to read.
 
     Raises:
         ValueError: one sentence.
     """
-    printed = size + _added(text)
-    # A stored number takes 16 bytes; in the given text it has at least two.
-    if printed > max(PRINTED_LIMIT, PRINTED_TIMES * (8 * size + 32)):
-        raise ValueError(f"content takes {size} bytes and {printed} with its numbers written out; write such numbers as strings")
-
-
-def grows(text: str) -> bool:
-    """Whether PostgreSQL takes much longer to write out the numbers of valid JSON than to read the text. Errors as `check_printed`."""
-    given = len(text) - sum(map(text.count, " \t\r\n"))
-    return _added(text) > max(PRINTED_LIMIT, GROWTH * given)
-
-
-def _added(text: str) -> int:
-    """How many digits more the numbers of a text have once they are written out."""
+    if not _has_exponents(text):
+        return
     added: list[int] = []
-    if _has_exponents(text):
-        json.loads(text, parse_float=lambda number: added.append(_digits(number)), parse_int=float, object_pairs_hook=len)
-    return sum(added)
+    json.loads(text, parse_float=lambda number: added.append(_digits(number)), parse_int=float, object_pairs_hook=len)
+    printed = size + sum(added)
+    # A stored number takes 16 bytes; in the given text it has at least two.
+    most = size + GROWTH * (len(text) - sum(map(text.count, " \t\r\n"))) if quick else PRINTED_TIMES * (8 * size + 32)
+    if printed > max(PRINTED_LIMIT, most):
+        raise ValueError(f"content takes {size} bytes and {printed} with its numbers written out; write such numbers as strings")
 
 
 def _has_exponents(text: str) -> bool:
