@@ -1,4 +1,4 @@
-"""Reads rows whatever they hold: characters that UTF-8 lacks become their bytes; times that Python lacks stay PostgreSQL's text."""
+"""Reads rows whatever they hold: what is no UTF-8 becomes hexadecimal bytes; times that Python lacks stay PostgreSQL's text."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow
 from psycopg.types.datetime import TimestamptzLoader
 
-UNREADABLE_LETTERS = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire)
-"""What PostgreSQL raises, instead of returning any row, if it cannot convert a character in one of the rows."""
+UNREADABLE_LETTERS = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire, UnicodeDecodeError)
+"""What is raised, instead of returning any row, if a row has a character that PostgreSQL cannot convert, or bytes that are no UTF-8."""
 
 
 def _as_bytes(error: UnicodeError) -> tuple[str, int]:
@@ -51,13 +51,13 @@ class _LegibleText(Loader):
 
 
 def legible_rows(
-    connection: psycopg.Connection[DictRow], error: psycopg.Error, statement: bytes, values: Mapping[str, object]
+    connection: psycopg.Connection[DictRow], error: psycopg.Error | UnicodeDecodeError, statement: bytes, values: Mapping[str, object]
 ) -> list[DictRow]:
     """Run a statement again, without a conversion by the server, after it failed at a character.
 
     Raises:
-        psycopg.Error: `error`, if that does not help: within a transaction, which has failed, or if the character is in a value to be
-            written.
+        psycopg.Error, UnicodeDecodeError: `error`, if that does not help: within a transaction, which has failed, or if the character is
+            in a value to be written.
     """
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise error

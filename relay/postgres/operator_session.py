@@ -48,8 +48,10 @@ _ADVICE: Mapping[type[psycopg.Error], str] = {
     errors.ProgramLimitExceeded: "A value is beyond a limit of PostgreSQL, such as a gigabyte for a text",
     errors.UniqueViolation: "A message with this id is in the queue already",
 }
-
-
+_INVALID = (
+    "A row holds bytes that are no UTF-8: it was stored before migration 75, or while triggers were disabled; remove it from the queue "
+    "with `relay cancel ID`, or leave its content out"
+)
 _WAITING_HELPS = ("40", "53", "55P03")
 """SQLSTATEs, or their beginnings, whose cause is outside the statement: another transaction, a full disk, a lock."""
 _VALUES = {"22", "54", "XX"}
@@ -185,6 +187,8 @@ def translated(needs: str = OPERATOR) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise _translation(error, needs) from error
+    except UnicodeDecodeError as error:
+        raise UnreadableError(_INVALID) from error
 
 
 def _translation(error: psycopg.Error, needs: str) -> RelayError:

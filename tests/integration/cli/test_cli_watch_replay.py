@@ -70,6 +70,21 @@ def test_at_most_counts_replays_that_kept_their_id(cli: Cli, seeded: Seeded) -> 
     assert [(1,)] == seeded.run("SELECT count(*) FROM queue_message")
 
 
+def test_a_message_with_the_id_of_a_dead_one_shortens_no_lineage(cli: Cli, seeded: Seeded) -> None:
+    """Producers choose ids, and see those of others."""
+    seeded.archive("failed", "unroutable")
+    for _ in range(2):
+        cli("dead", "watch", "--once", "--replay", RULE)
+        [(replay,)] = seeded.run("SELECT id::text FROM queue_message")
+        _die_again(seeded)
+        seeded.run("INSERT INTO queue_message (id, exchange) VALUES (%s, 'other')", replay)
+        _die_again(seeded, "nacked")
+
+    cli("dead", "watch", "--once", "--replay", RULE, code=1)
+    assert "was replayed 2 times already" in cli.stderr
+    assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message")
+
+
 def test_a_lineage_that_retention_has_cut_is_not_replayed(cli: Cli, seeded: Seeded) -> None:
     """The length of its lineage is unknown."""
     seeded.archive("failed", "unroutable")
