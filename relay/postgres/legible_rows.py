@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +15,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import DictRow
 from psycopg.types.datetime import TimestamptzLoader
 
-UNREADABLE_LETTERS = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire, UnicodeDecodeError)
-"""What is raised, instead of returning any row, if a row has a character that PostgreSQL cannot convert, or bytes that are no UTF-8."""
+UNREADABLE_LETTERS = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire)
+"""What PostgreSQL raises, instead of returning any row, if it cannot convert a character in one of the rows."""
 
 
 def _as_bytes(error: UnicodeError) -> tuple[str, int]:
@@ -27,7 +28,7 @@ def _as_bytes(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("relay_as_bytes", _as_bytes)
 
 
-class AnyTimeLoader(TimestamptzLoader):
+class _AnyTime(TimestamptzLoader):
     """Reads a time; as text if it is infinite, or outside the years 1 to 9999."""
 
     def load(self, data: Buffer) -> Any:
@@ -39,7 +40,7 @@ class AnyTimeLoader(TimestamptzLoader):
 
 
 class _LegibleText(Loader):
-    """Reads a text in the server's own encoding."""
+    """Reads a text in the session's encoding."""
 
     def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
         super().__init__(oid, context)
@@ -50,24 +51,38 @@ class _LegibleText(Loader):
         return bytes(data).decode(self._codec, "relay_as_bytes")
 
 
+class _LegibleJson(_LegibleText):
+    """Reads JSON likewise."""
+
+    def load(self, data: Buffer) -> Any:
+        """See `psycopg.adapt.Loader`."""
+        return json.loads(super().load(data))
+
+
+def read_anything(connection: psycopg.Connection[Any]) -> None:
+    """Have a connection read texts, JSON and times whatever they hold; psycopg's own loaders raise an error for a whole answer."""
+    for name in ("text", "varchar", "name"):
+        connection.adapters.register_loader(name, _LegibleText)
+    for name in ("json", "jsonb"):
+        connection.adapters.register_loader(name, _LegibleJson)
+    connection.adapters.register_loader("timestamptz", _AnyTime)
+
+
 def legible_rows(
-    connection: psycopg.Connection[DictRow], error: psycopg.Error | UnicodeDecodeError, statement: bytes, values: Mapping[str, object]
+    connection: psycopg.Connection[DictRow], error: psycopg.Error, statement: bytes, values: Mapping[str, object]
 ) -> list[DictRow]:
     """Run a statement again, without a conversion by the server, after it failed at a character.
 
     Raises:
-        psycopg.Error, UnicodeDecodeError: `error`, if that does not help: within a transaction, which has failed, or if the character is
-            in a value to be written.
+        psycopg.Error: `error`, if that does not help: within a transaction, which has failed, or if the character is in a value to be
+            written.
     """
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise error
     ours, theirs = (connection.info.parameter_status(f"{side}_encoding") or "UTF8" for side in ("client", "server"))
     try:
         _speak(connection, theirs)
-        cursor = connection.cursor()
-        for name in ("text", "varchar", "name"):
-            cursor.adapters.register_loader(name, _LegibleText)
-        return cursor.execute(statement, values).fetchall()
+        return connection.execute(statement, values).fetchall()
     except (psycopg.DataError, psycopg.NotSupportedError, UnicodeError):
         # Python does not know the encoding, or a value cannot be written in the server's encoding.
         raise error from None

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-import psycopg
+from psycopg.pq import PGnotify
 
 from relay.net.secret_url import Conninfo
 from relay.postgres.session import connect
@@ -15,8 +15,8 @@ from relay.postgres.session_settings import OWN, PIN, PIN_PATH, path_of
 from relay.postgres.timeouts import HEARING, Connection, answered
 from relay.queries.statements import Statements
 
-HINTS = "queue_message_notify"
-PROOFS = "queue_message_proof"
+HINTS = b"queue_message_notify"
+PROOFS = b"queue_message_proof"
 FLOOD = 20_000
 """More notifications than this in one second are too many. Any login may send them. libpq keeps all notifications that come before a
 statement's answer: 2 million took the relay's loop three seconds and 100 MB."""
@@ -62,7 +62,8 @@ class NotificationListener:
             psycopg.Error, TimeoutError: no connection.
         """
         self._connection = connection = await self._connect()
-        connection.add_notify_handler(self._heard_before_an_answer)
+        # psycopg's own handler decodes what any login may send.
+        connection.pgconn.notify_handler = self._heard_before_an_answer
         await self.run("listen_hints")
         await self.run("listen_proofs")
         if await self.run("read_backend") == connection.info.backend_pid:
@@ -163,7 +164,7 @@ class NotificationListener:
         connection.pgconn.consume_input()
         hinted = False
         while heard := connection.pgconn.notifies():
-            hinted = self._heard(heard.relname.decode(), heard.extra.decode("utf-8", "replace")) or hinted
+            hinted = self._heard(heard) or hinted
         if hinted:
             self._on_hint()
         self._judge(asyncio.get_running_loop().time())
@@ -174,13 +175,13 @@ class NotificationListener:
         elif self._count > FLOOD:
             raise FloodError
 
-    def _heard_before_an_answer(self, heard: psycopg.Notify) -> None:
-        if self._heard(heard.channel, heard.payload):
+    def _heard_before_an_answer(self, heard: PGnotify) -> None:
+        if self._heard(heard):
             self._on_hint()
 
-    def _heard(self, channel: str, payload: str) -> bool:
+    def _heard(self, heard: PGnotify) -> bool:
         """Take a notification; return whether it is a hint."""
         self._count += 1
-        if channel == PROOFS and payload == self._payload:
+        if heard.relname == PROOFS and heard.extra == self._payload.encode():
             self._proved.set()
-        return channel == HINTS
+        return heard.relname == HINTS

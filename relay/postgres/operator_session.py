@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from select import select
 from types import TracebackType
 from typing import Self
 
 import psycopg
 from psycopg import errors, sql
+from psycopg.pq import PGnotify
 from psycopg.rows import DictRow, dict_row
 
 from relay.errors import RelayError, StoreError
 from relay.postgres.errors import broken_trigger, no_connection, reason, untranslatable
-from relay.postgres.legible_rows import UNREADABLE_LETTERS, AnyTimeLoader, legible_rows
+from relay.postgres.legible_rows import UNREADABLE_LETTERS, legible_rows, read_anything
 from relay.postgres.session_settings import ENCODING, pin, unreadable
 from relay.queries.statements import Statements, text
 
@@ -48,10 +50,6 @@ _ADVICE: Mapping[type[psycopg.Error], str] = {
     errors.ProgramLimitExceeded: "A value is beyond a limit of PostgreSQL, such as a gigabyte for a text",
     errors.UniqueViolation: "A message with this id is in the queue already",
 }
-_INVALID = (
-    "A row holds bytes that are no UTF-8: it was stored before migration 75, or while triggers were disabled; remove it from the queue "
-    "with `relay cancel ID`, or leave its content out"
-)
 _WAITING_HELPS = ("40", "53", "55P03")
 """SQLSTATEs, or their beginnings, whose cause is outside the statement: another transaction, a full disk, a lock."""
 _VALUES = {"22", "54", "XX"}
@@ -91,6 +89,7 @@ class OperatorSession:
         self._conninfo = conninfo
         self._lock_timeout = lock_timeout
         self._statements = Statements(schema)
+        self._notified = False
         self.schema = schema
 
     def __enter__(self) -> Self:
@@ -123,7 +122,8 @@ class OperatorSession:
     def _set_up(self) -> None:
         try:
             pin(self.connection)
-            self.connection.adapters.register_loader("timestamptz", AnyTimeLoader)
+            read_anything(self.connection)
+            self.connection.pgconn.notify_handler = self._note
             if self._lock_timeout is not None:
                 self.connection.execute(text("set_settings").encode(), {"names": ["lock_timeout"], "values": [self._lock_timeout]})
         except psycopg.Error:
@@ -176,8 +176,20 @@ class OperatorSession:
     def wait(self, seconds: float) -> bool:
         """Wait for notifications of any channel, and forget them; False if none came in time. Errors as `rows`."""
         with translated():
-            # All notifications that came together are taken: psycopg would keep those that a generator leaves by ending early.
-            return bool([*self.connection.notifies(timeout=seconds, stop_after=1)])
+            self._take_notifications()
+            if not self._notified and select([self.connection.fileno()], [], [], seconds)[0]:
+                self._take_notifications()
+            notified, self._notified = self._notified, False
+            return notified
+
+    def _take_notifications(self) -> None:
+        self.connection.pgconn.consume_input()
+        while notification := self.connection.pgconn.notifies():
+            self._note(notification)
+
+    def _note(self, _notification: PGnotify) -> None:
+        """Instead of psycopg's own handler, which keeps and decodes what any login may send."""
+        self._notified = True
 
 
 @contextmanager
@@ -187,8 +199,6 @@ def translated(needs: str = OPERATOR) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise _translation(error, needs) from error
-    except UnicodeDecodeError as error:
-        raise UnreadableError(_INVALID) from error
 
 
 def _translation(error: psycopg.Error, needs: str) -> RelayError:

@@ -43,6 +43,7 @@ _SILENT = (
     "PostgreSQL did not answer a statement within {:g} seconds, and the relay reconnects: see whether the server hangs, or whether a "
     "pooler, a proxy or a firewall on the way has lost the connection."
 )
+_NO_UTF8 = "A name or key in the answer holds bytes that are no UTF-8: relays archive such a message, with the code content_unprintable."
 _SET = text("set_settings").encode()
 REASONS = ("details", "errors")
 """Parameters that say why something failed, perhaps with letters that the database's encoding lacks."""
@@ -116,6 +117,9 @@ class Session:
             except psycopg.Error as error:
                 # Not kept in a variable: frame and error would keep each other, and megabytes of the server's words, until a collection.
                 raise await self._failed(error) from error
+            except UnicodeDecodeError:
+                # Its text quotes the row; the statement itself has succeeded.
+                raise StoreError(_NO_UTF8, refused=True, unprintable=True) from None
             except TimeoutError as error:
                 await self._drop()
                 raise StoreError(_SILENT.format(*error.args), unanswered=True) from error

@@ -26,8 +26,8 @@ IN_PASSING: Mapping[str, str] = {
     "or the VACUUM FULL end that pg_stat_activity shows",
 }
 """What to do after a serialization failure, a deadlock or a lock timeout, by SQLSTATE."""
-UNPRINTABLE = {"54000", "22P05"}
-"""SQLSTATEs for a value above PostgreSQL's own limit of a gigabyte, and for a character that UTF-8 lacks."""
+UNPRINTABLE = {"54000", "22P05", "22021"}
+"""SQLSTATEs for a value above PostgreSQL's own limit of a gigabyte, a character that UTF-8 lacks, and bytes that are no character."""
 A_ROWS_OWN = {"22", "23", "P0"}
 """Classes of SQLSTATE that one row of many may cause: its values, a constraint, a trigger that raises."""
 WAITS_HELP = {"08", "25", "40", "53", "55", "57", "58", *RIGHTS_AND_NAMES}

@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from relay.postgres.schema.borders import crossings
 from relay.postgres.schema.migrate import migrate
 from tests.support.relays.cli import Cli
+from tests.support.servers.encodings import BYTE, MAKE_BYTES
 from tests.support.servers.logins import KINDS, login, own_role
 from tests.support.servers.named_outboxes import name_of, named_outboxes, run
 from tests.support.servers.shared import Databases
@@ -115,6 +116,23 @@ def test_default_privileges_of_one_schema_and_objects_of_the_role_are_named(plac
             owner.execute(_remedy(one).encode())
         assert ([], 0) == (crossings(place), _left(place, role))
         owner.execute("DROP SCHEMA open")
+
+
+def test_a_name_whose_bytes_are_no_text_hides_no_change(place: str) -> None:
+    """A member that may create objects chooses any bytes, which come from a table that took them by COPY."""
+    with login(place, "queue_message_producer") as app, psycopg.connect(place, autocommit=True) as owner:
+        role = own_role(owner, "producer")
+        owner.execute(sql.SQL("CREATE SCHEMA AUTHORIZATION {}").format(sql.Identifier(name_of(app))))
+        owner.execute(sql.SQL("GRANT ALL ON SCHEMA {} TO {}").format(sql.Identifier(name_of(app)), sql.Identifier(role)))
+        owner.execute(MAKE_BYTES)
+        try:
+            owner.execute(sql.SQL("SET ROLE {}").format(sql.Identifier(role)))
+            owner.execute(f"DO $$ BEGIN EXECUTE format('CREATE TABLE {name_of(app)}.%I ()', {BYTE}); END $$".encode())
+            assert any("<ff>" in sentence for sentence in crossings(place))
+        finally:
+            owner.execute("RESET ROLE")
+            owner.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name_of(app))))
+            owner.execute("DROP CAST (bytea AS text)")
 
 
 def test_changes_in_another_database_are_named_with_that_database(place: str, databases: Databases) -> None:

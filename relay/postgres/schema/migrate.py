@@ -11,6 +11,7 @@ from psycopg import errors
 
 from relay.errors import MigrationError, StoreError
 from relay.postgres.errors import no_connection, read_only, reason
+from relay.postgres.legible_rows import read_anything
 from relay.postgres.schema.foreign_ids import renumber
 from relay.postgres.schema.locks import lock_statement
 from relay.postgres.schema.sql_files import Migration, Renderer, migrations, read
@@ -202,6 +203,7 @@ def _connection(conninfo: str, say: Callable[[str], None]) -> Iterator[psycopg.C
         pin(connection)
     except psycopg.Error as error:
         raise StoreError(no_connection(error)) from error
+    read_anything(connection)
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
     connection.add_notice_handler(lambda notice: say(notice.message_primary or ""))
     with connection:

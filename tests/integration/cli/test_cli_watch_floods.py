@@ -15,6 +15,7 @@ import pytest
 
 from relay.postgres.operator_session import OperatorSession
 from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.encodings import BYTE, MAKE_BYTES
 
 FLOOD = 700
 SECONDS = 10.0
@@ -102,12 +103,28 @@ def test_a_flood_that_all_waits_does_not_hide_a_death(cli: Cli, seeded: Seeded, 
     process.send_signal(signal.SIGTERM)
 
 
-def test_notifications_that_came_together_are_taken_together(database_url: str) -> None:
-    """Every login may notify: what a wait left behind would fill the memory of the watch."""
+@pytest.mark.parametrize("answered", [True, False])
+def test_notifications_that_came_together_are_taken_together(database_url: str, answered: bool) -> None:
+    """Every login may notify: what a wait left behind would fill the memory of the watch. They may come with a statement's answer."""
     with OperatorSession(database_url, schema="public") as opened, psycopg.connect(database_url, autocommit=True) as other:
         opened.listen("dead_message")
         other.execute("SELECT pg_notify('dead_message', n::text) FROM generate_series(1, 100) AS n")
-        opened.now()  # psycopg keeps what comes with the answer of another statement
+        if answered:
+            opened.now()
+
+        assert opened.wait(5)
+        assert not opened.wait(0)
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_notification_whose_bytes_are_no_text_ends_no_watch(database_url: str, answered: bool) -> None:
+    """Every login may send one, and it may come with a statement's answer."""
+    with OperatorSession(database_url, schema="public") as opened, psycopg.connect(database_url, autocommit=True) as other:
+        opened.listen("dead_message")
+        other.execute(MAKE_BYTES)
+        other.execute(f"SELECT pg_notify('dead_message', {BYTE})".encode())
+        if answered:
+            opened.now()
 
         assert opened.wait(5)
         assert not opened.wait(0)

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from tests.support.broker.topology import Topology
-from tests.support.database.queue import until
+from tests.support.database.queue import Queue, unchecked, until
 from tests.support.relays.processes import Relays
-from tests.support.servers.encodings import UNTRANSLATABLE, encoded_database, letter
+from tests.support.servers.encodings import BYTE, MAKE_BYTES, UNTRANSLATABLE, encoded_database, letter
 from tests.support.servers.shared import Databases
 
 DOORS = (
@@ -73,7 +73,7 @@ class Encoded(NamedTuple):
 
 @pytest.fixture(params=UNTRANSLATABLE)
 def encoded(request: pytest.FixtureRequest, databases: Databases) -> Iterator[Encoded]:
-    """One in each encoding."""
+    """One in each encoding; UTF8 has bytes that are no letters."""
     with encoded_database(databases, request.param) as url:
         yield Encoded(url, letter(request.param))
 
@@ -131,6 +131,7 @@ def are_legible(encoded: Encoded, dead: Mapping[str, Any]) -> bool:
     return all(f"<{code}>" in json.dumps(row) and row["error_code"] == "content_unprintable" for row in dead.values())
 
 
+@pytest.mark.parametrize("encoded", [*UNTRANSLATABLE, "UTF8"], indirect=True)
 async def test_what_is_there_already_becomes_dead_and_its_neighbours_arrive(
     encoded: Encoded, relays: Relays, topology: Topology, amqp_url: str
 ) -> None:
@@ -159,6 +160,7 @@ async def until_dead(connection: psycopg.AsyncConnection[Any], count: int) -> No
     await until(are_dead)
 
 
+@pytest.mark.parametrize("encoded", [*UNTRANSLATABLE, "UTF8"], indirect=True)
 async def test_the_owner_mends_all_at_once(encoded: Encoded, relays: Relays) -> None:
     """What no claim meets for a day, and what is in the archive, of which a command shows the letter's bytes before that too."""
     insert_beside(encoded, ARCHIVED, "INSERT INTO queue_message (exchange, available_at) VALUES ({bad}, now() + interval '1 day')")
@@ -171,7 +173,10 @@ async def test_the_owner_mends_all_at_once(encoded: Encoded, relays: Relays) -> 
     assert 2 == len(dead)
     assert are_legible(encoded, dead)
     assert dead[listed["id"]]["exchange"] == listed["exchange"].replace("><", "")
-    with psycopg.connect(encoded.url) as connection, pytest.raises(psycopg.errors.CheckViolation, match="held letters that UTF-8 lacks"):
+    with (
+        psycopg.connect(encoded.url) as connection,
+        pytest.raises(psycopg.errors.CheckViolation, match=r"held (letters that UTF-8 lacks|bytes that are)"),
+    ):
         connection.execute("SELECT queue_message_replay(%s)", (next(iter(dead)),))
     await relays.command("dead", "list", database=encoded.url)
 
@@ -184,3 +189,21 @@ def test_the_sweep_of_each_minute_archives_what_no_claim_meets(encoded: Encoded)
     dead = dead_ones(encoded)
     assert 1 == len(dead)
     assert are_legible(encoded, dead)
+
+
+@pytest.mark.parametrize("lock", ["NULL", "now() + interval '1 min'"])
+async def test_a_name_that_no_relay_can_read_is_archived_although_it_is_locked(queue: Queue, lock: str) -> None:
+    """The claim that locked it could not be read, so nothing was published; a content may be another relay's to send."""
+    await queue.sql(MAKE_BYTES)
+    async with unchecked(queue):
+        await queue.sql(
+            "INSERT INTO queue_message (exchange, content, lock_expires_at, lock_token, locked_by) "
+            f"SELECT one.*, {lock}, CASE WHEN {lock} IS NOT NULL THEN gen_random_uuid() END, CASE WHEN {lock} IS NOT NULL THEN 1 END "
+            f"FROM (VALUES ({BYTE}, '1'::jsonb), ('x', to_jsonb('é ' || {BYTE}))) AS one"
+        )
+
+    assert (1 if lock != "NULL" else 2) == await queue.value("SELECT queue_message_reject_unprintable()")
+    assert "<ff>" == await queue.value("SELECT max(exchange) FILTER (WHERE exchange <> 'x') FROM queue_message_archive")
+    assert (None if lock != "NULL" else '"<c3><a9> <ff>"') == await queue.value(
+        "SELECT max(content::text) FILTER (WHERE exchange = 'x') FROM queue_message_archive"
+    )

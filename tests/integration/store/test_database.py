@@ -19,6 +19,7 @@ from relay.postgres.session import Session, _kerberos, connect
 from relay.postgres.timeouts import Connection, soon
 from tests.support.database.queue import MadeStore, MakeStore, Queue
 from tests.support.network.proxy import Proxy
+from tests.support.servers.encodings import BYTE, MAKE_BYTES
 from tests.support.servers.logins import login
 
 
@@ -48,6 +49,17 @@ async def test_an_error_is_freed_without_a_garbage_collection(store: MadeStore) 
         assert freed() is None
     finally:
         gc.enable()
+
+
+async def test_bytes_that_are_no_text_are_said_to_be_unprintable(store: MadeStore, queue: Queue) -> None:
+    """The driver refuses them after the statement has succeeded; the connection lives, and the sentence quotes nothing of the row."""
+    await queue.sql(MAKE_BYTES)
+
+    with pytest.raises(StoreError, match=r"^A name or key in the answer holds bytes that are no UTF-8: relays archive") as caught:
+        await store._control.fetch(f"SELECT 'secret' || {BYTE}".encode(), {})
+
+    assert (True, False) == (caught.value.unprintable, caught.value.row_is_guilty)
+    assert [(1,)] == await store._control.fetch(b"SELECT 1", {})
 
 
 @pytest.mark.ids("C9")
