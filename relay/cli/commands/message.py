@@ -158,7 +158,7 @@ def unlimit(exchange: Exchange) -> None:
 
 def _not_cancelled(opened: OperatorSession, message: UUID) -> int:
     """Print why a message was not cancelled; return the exit code."""
-    story = opened.rows("show_message", **Archived(message)._asdict())
+    story = opened.rows("show_message", **Archived(message)._asdict(), most=1)
     if not story:
         complain(f"No message has the id {message}, neither in the queue nor in the archive.")
         return NOT_FOUND

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 FOLDED = 1000
 """Parts of a bundle that are listed: the default of bundle_max_messages."""
+SHOWN = 1000
+"""How many parts of a story, and how many replays, are shown. Producers choose ids, so there may be any number."""
 
 
 def show(message: ShownMessage, *, as_json: Json = False) -> None:
@@ -27,10 +29,10 @@ def show(message: ShownMessage, *, as_json: Json = False) -> None:
     """
     asked = message._asdict()
     with console() as opened:
-        story = opened.rows("show_message", **asked)
+        story = opened.rows("show_message", **asked, most=SHOWN)
         seen = _seen(opened, message)
         waits = waits_for(seen, _context(opened, seen)) if seen else None
-        replays = opened.rows("list_replays", **asked)
+        replays = opened.rows("list_replays", **asked, most=SHOWN)
         folded = opened.rows("list_folded", **asked, most=FOLDED)
     if not story:
         not_found(f"No message has the id {message}, neither in the queue nor in the archive.")
@@ -40,6 +42,8 @@ def show(message: ShownMessage, *, as_json: Json = False) -> None:
     several = sum(part["replay_of"] != message.id for part in story) > 1
     if several:
         typer.echo(f"Several messages have this id. `relay show {message.id}@{story[0]['place']}` shows the one at that place.\n")
+    if SHOWN in {len(story), len(replays)}:
+        typer.echo(f"Only the newest {SHOWN:,} are shown. ID@XID/SEQ shows an older one.\n")
     for part in story:
         show_fields(part)
         typer.echo()

@@ -1,5 +1,5 @@
--- Dead messages, the newest first. A null filter means any.
-SELECT id, exchange, routing_key, result, error_code, error_detail, attempts, handled_by, created_at, archived_at,
+-- Dead messages, the newest first. A null filter means any. Names are longer than 255 bytes only where triggers were bypassed.
+SELECT id, left(exchange, 256) AS exchange, left(routing_key, 256) AS routing_key, result, error_code, error_detail, attempts, handled_by, created_at, archived_at,
     acknowledged_at, acknowledged_by, note
 FROM @schema@.queue_message_dead_list
 WHERE (%(acknowledged)s OR acknowledged_at IS NULL)

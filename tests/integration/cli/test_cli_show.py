@@ -240,3 +240,18 @@ def test_a_message_that_was_replayed_with_its_id_is_one(cli: Cli, seeded: Seeded
 
     assert 2 == len(cli.json("show", id_)["story"])
     assert "Several" not in cli("show", id_)
+
+
+def test_the_newest_of_many_messages_with_one_id_are_shown(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producers choose ids. A line says that there are more."""
+    monkeypatch.setattr("relay.cli.commands.show.SHOWN", 3)
+    id_ = seeded.archive("failed")
+    for number in range(4):
+        seeded.run("INSERT INTO queue_message (id, exchange, routing_key) VALUES (%s, 'orders', %s)", id_, str(number))
+        seeded.run("SELECT queue_message_archive_now(ARRAY[%s::uuid], 'failed', NULL, NULL, 'relay-1')", id_)
+        seeded.run("SELECT queue_message_dead_replay(id, xid, seq, 9, 'x') FROM queue_message_dead ORDER BY archived_at DESC LIMIT 1")
+
+    told = cli.json("show", id_)
+    assert ["1", "2", "3"] == [part["routing_key"] for part in told["story"]]
+    assert 3 == len(told["replays"])
+    assert "Only the newest 3 are shown. ID@XID/SEQ shows an older one." in cli("show", id_)

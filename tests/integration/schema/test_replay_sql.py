@@ -14,6 +14,14 @@ from tests.support.database.queue import Queue
 COLUMNS = ("exchange", "routing_key", "content", "body", "options", "ordering_key")
 
 
+COUNT, EACH = 80, 12
+"""How many messages have one id, and how many rows and entries are read for each at the most."""
+READ = """
+    SELECT sum(pg_stat_get_xact_tuples_returned(oid))::bigint FROM pg_class
+    WHERE relname ~ '^queue_message_(audit|replay_ledger)'
+"""
+
+
 async def archived(queue: Queue, result: str = "success", code: str | None = None, **columns: object) -> str:
     """Insert a message and settle it; return its id."""
     [id_] = await queue.insert(**columns)
@@ -145,6 +153,25 @@ async def test_a_replay_that_did_not_go_out_is_like_any_other(queue: Queue, same
         await settle(queue, result, "x")
     [(last, _)] = await replay(queue, filters)
     assert new == last
+
+
+async def test_many_messages_of_one_id_are_found_as_fast_as_others(queue: Queue) -> None:
+    """Producers choose ids: each message reads what audit and ledger say of itself, and not of all with the id."""
+    message = str(uuid4())
+    for _ in range(COUNT):
+        await archived(queue, "failed", id=message)
+    assert COUNT == len(await replay(queue, "job => 'first', "))
+    await settle(queue)
+    for _ in range(COUNT):
+        await archived(queue, "failed", id=message)
+    await queue.sql("ANALYZE queue_message_audit, queue_message_replay_ledger")
+
+    async with queue.connection.transaction():
+        assert COUNT == len(await replay(queue, "result => 'failed', ", dry_run=True))
+        read = await queue.value(READ)
+        looks = await queue.value("SELECT pg_stat_get_xact_numscans(to_regclass('queue_message_replay_ledger_place_idx'))")
+    assert looks >= COUNT
+    assert COUNT <= read <= EACH * COUNT
 
 
 async def test_messages_of_one_id_are_one_message_where_the_id_is_kept(queue: Queue) -> None:
