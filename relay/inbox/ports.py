@@ -21,7 +21,10 @@ class DeliverySource(Protocol):
     """Source of an inbox's messages."""
 
     async def take(self, max_deliveries: int, max_bytes: int) -> list[Taken]:
-        """Wait for deliveries; return at most this number of them, and about this many bytes."""
+        """Wait for deliveries; return at most this number of them, and about this many bytes.
+
+        Called while no delivery is being written: the source may return unacknowledged ones to their queues now.
+        """
 
     def acknowledge(self, taken: Sequence[Taken]) -> None:
         """Acknowledge these deliveries, in the order in which they were taken, and no other."""

@@ -78,6 +78,8 @@ class ConsumerConnection:
         self._arrived = asyncio.Event()
         self._paused = False
         self._waiting: deque[Taken] = deque()
+        self._taking = False
+        """Whether the receiver waits in `take`, so that no delivery is being written."""
         self._consumers: list[QueueConsumer] = []
         self._consuming: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -106,9 +108,15 @@ class ConsumerConnection:
 
     async def take(self, most: int, most_bytes: int) -> list[Taken]:
         """Wait for deliveries; return those that have arrived, at most `most` and about `most_bytes`."""
-        while not self._waiting:
-            self._arrived.clear()
-            await self._arrived.wait()
+        self._taking = True
+        for consumer in self._consumers:
+            consumer.return_surplus()
+        try:
+            while not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+        finally:
+            self._taking = False
         handful: list[Taken] = []
         size = 0
         while self._waiting and len(handful) < most and size < most_bytes:
@@ -187,11 +195,11 @@ class ConsumerConnection:
         """The window of one queue, which has its share of the bytes."""
         return PrefetchWindow(most=self._prefetch, most_bytes=self._most_bytes // len(self._queues))
 
-    def _drop(self) -> None:
-        """Forget deliveries that were not taken and that their channel returned to the queue."""
-        kept = [each for each in self._waiting if not each.channel.is_lost]
-        self._waiting.clear()
-        self._waiting.extend(kept)
+    def _drop(self, consumer: QueueConsumer) -> None:
+        """Forget deliveries that were not taken; they return to the queue now, or once those that were taken are acknowledged."""
+        self._waiting = deque(each for each in self._waiting if each.channel.consumer is not consumer)
+        if self._taking:
+            consumer.return_surplus()
 
     def _taken(self, consumer: QueueConsumer, message: RawDelivery) -> int:
         taken = self._read(consumer.queue, message)

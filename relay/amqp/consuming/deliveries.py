@@ -6,6 +6,8 @@ The code that takes a message parses its properties. They are not parsed here, s
 from __future__ import annotations
 
 import struct
+from bisect import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -125,8 +127,14 @@ def cancel(channel: int) -> bytes:
     return method(channel, b"\x00\x3c\x00\x1e" + _CONSUMER + b"\x00")
 
 
-def acknowledge(channel: int, tag: int, *, up_to: bool) -> bytes:
-    """`basic.ack` of one tag, or of all tags up to it."""
+def acknowledge(channel: int, tags: Sequence[int], *, first: int | None) -> bytes:
+    """`basic.ack` of these tags, lowest first. One frame acknowledges all tags below `first`, the lowest that stays unacknowledged."""
+    together = len(tags) if first is None else bisect(tags, first)
+    frames = [_acknowledge(channel, tags[together - 1], up_to=True)] if together else []
+    return b"".join(frames + [_acknowledge(channel, tag, up_to=False) for tag in tags[together:]])
+
+
+def _acknowledge(channel: int, tag: int, *, up_to: bool) -> bytes:
     return method(channel, b"\x00\x3c\x00\x50" + tag.to_bytes(8, "big") + bytes((up_to,)))
 
 

@@ -1,7 +1,7 @@
 """How many messages and bytes of a queue are unacknowledged, and how many messages the broker may therefore send; no I/O.
 
-RabbitMQ limits only the number of messages. If the unacknowledged messages have too many bytes, they return to the queue and the number
-is reduced. The number doubles when nothing is unacknowledged and twice as many messages of the largest size seen would fit.
+RabbitMQ limits only the number of messages. If the unacknowledged messages have too many bytes, those that are not being written return to
+the queue, and the number is reduced. It doubles when nothing is unacknowledged and twice as many messages of the largest size would fit.
 """
 
 from __future__ import annotations

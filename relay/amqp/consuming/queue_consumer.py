@@ -7,7 +7,6 @@ comes again and no delivery is counted twice. Then the next queue consumes on th
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -56,6 +55,8 @@ class _Turn:
     """How many deliveries have come."""
     leaving: bool = False
     """The turn ends once every delivery is acknowledged."""
+    overfull: bool = False
+    """Too many bytes have come: no more is taken, and the channel is closed once no delivery is being written."""
     cancels: int = 0
     """Cancels that the broker has not answered: until the answer, deliveries may be on their way."""
 
@@ -69,7 +70,7 @@ class QueueConsumer:
         queue: the queue's name.
         window: limits what may be unacknowledged.
         take: called with each delivery; returns the bytes that the delivery needs in memory.
-        drop: called when unacknowledged messages return to the queue because they have too many bytes.
+        drop: called when deliveries that were not taken must return to the queue, because too many bytes have come.
         emit: sink of events about the queue.
 
     """
@@ -82,7 +83,7 @@ class QueueConsumer:
         queue: str,
         window: PrefetchWindow,
         take: Callable[[QueueConsumer, deliveries.RawDelivery], int],
-        drop: Callable[[], None],
+        drop: Callable[[QueueConsumer], None],
         emit: events.Sink,
     ) -> None:
         self._tap = tap
@@ -154,14 +155,7 @@ class QueueConsumer:
         """Acknowledge these deliveries, lowest tag first; if a frame is lost, the broker delivers the messages again."""
         if epoch == self.epoch:
             self._window.settle(tags)
-            # One frame acknowledges all messages up to a tag, as long as none of them is still to be written to the inbox.
-            first = self._window.first
-            together = len(tags) if first is None else bisect(tags, first)
-            number = self._turn.channel.number
-            if together:
-                self._write(deliveries.acknowledge(number, tags[together - 1], up_to=True))
-            for tag in tags[together:]:
-                self._write(deliveries.acknowledge(number, tag, up_to=False))
+            self._write(deliveries.acknowledge(self._turn.channel.number, tags, first=self._window.first))
             self._adapt()
             self._leave_if_done()
 
@@ -179,6 +173,11 @@ class QueueConsumer:
             if not self._turn.leaving:
                 self._write(deliveries.consume(self._turn.channel.number, self.queue))
 
+    def return_surplus(self) -> None:
+        """Close the channel if too many bytes have come; call this while no delivery is being written, because all of them come again."""
+        if self._turn.overfull and self._usable:
+            self._close("")
+
     @property
     def lost(self) -> bool:
         """Whether the connection is lost."""
@@ -189,11 +188,11 @@ class QueueConsumer:
 
         Deliveries that still come on a closing channel are ignored, because they come again on the next channel.
         """
-        if not self._usable:
+        if not self._usable or self._turn.overfull:
             return
         self._turn.came += 1
         if self._window.take(message.tag, self._take(self, message)):
-            self._give_back()
+            self._narrow()
 
     def replied(self, method: tuple[int, int]) -> None:
         """The broker has begun to deliver, or has cancelled the consumer."""
@@ -268,11 +267,12 @@ class QueueConsumer:
             if not self._closed.done():
                 self._closed.set_result("")
 
-    def _give_back(self) -> None:
-        """Return the unacknowledged messages to the queue, because they have too many bytes; the broker then sends fewer at a time."""
+    def _narrow(self) -> None:
+        """Take no more until a later channel, on which the broker sends fewer messages at a time."""
         self._emit(QueueNarrowed(self.queue, self._window.bytes, self._window.prefetch))
-        self._close("")
-        self._drop()
+        # RabbitMQ 3.10 puts what a cancel finds on its way, and what is nacked, at the back of a quorum queue without a delivery limit.
+        self._turn.leaving = self._turn.overfull = True
+        self._drop(self)
 
     def _close(self, why: str) -> None:
         self._leave()

@@ -7,18 +7,24 @@ import pytest
 from aio_pika.abc import AbstractChannel
 
 from relay.queries.statements import Statements
-from tests.support.broker.topology import Declared
-from tests.support.database.inboxes import Start, emptied, publish, received
-from tests.support.database.queue import Queue
+from tests.support.broker.raw_amqp import RawClient
+from tests.support.broker.topology import Declared, Topology
+from tests.support.database.inboxes import Start, emptied, publish, publish_without_id, received
+from tests.support.database.queue import Queue, until
 from tests.support.relays.processes import peak_memory
 from tests.support.servers.shared import Say
 
 pytestmark = pytest.mark.ids("C16")
 MIB = 1 << 20
 SMALL, LARGE = 400, 100
+FEW = 40
 BOUND = 4 * MIB
 ROOM = 60 * MIB
 """What a bound of 4 MiB may cost: twice that, a write of 8 MiB with its copies, and what Python keeps."""
+
+WAITS = """CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    WHILE NOT pg_try_advisory_xact_lock_shared(1) LOOP PERFORM pg_sleep(0.02); END LOOP; RETURN NEW; END $$"""
+"""A write waits as long as another session likes, and for no lock: it would be given up after a second."""
 
 
 async def test_large_messages_do_not_fill_the_memory_while_nothing_can_be_written(
@@ -44,6 +50,39 @@ async def test_large_messages_do_not_fill_the_memory_while_nothing_can_be_writte
     assert [(LARGE, LARGE, True)] == await inbox_queue.sql(sent, MIB)
     say(f"{LARGE} MiB waited under a bound of {BOUND >> 20} MiB: {(during - before) >> 20} MiB more, {(peak - before) >> 20} in the end; "
         f"{len(relay.of('queue_narrowed'))} times given back, {narrowed['prefetch']} at a time then")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+async def test_too_many_bytes_double_nothing_that_is_being_written(
+    start_receive: Start, topology: Topology, channel: AbstractChannel, inbox_queue: Queue, amqp_url: str, kind: str
+) -> None:
+    """No message has an id by which a second delivery would be recognised; each is there once, in the order of the queue."""
+    inbox = await topology.declare(arguments={"x-queue-type": kind})
+    await inbox_queue.sql(WAITS)
+    await inbox_queue.sql("CREATE TRIGGER waits BEFORE INSERT ON queue_message FOR EACH ROW EXECUTE FUNCTION waits()")
+    relay = await start_receive(inbox.queue, settings={"RELAY_RECEIVE_BYTES": str(MIB)})
+    async with await psycopg.AsyncConnection.connect(inbox_queue.url) as other, RawClient(amqp_url) as client:
+        await other.execute("SELECT pg_advisory_xact_lock(1)")
+        await publish_without_id(client, inbox, b"first")
+
+        async def is_being_written() -> bool:
+            return bool(
+                await inbox_queue.value(
+                    "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database()"
+                )
+            )
+
+        await until(is_being_written)
+        for number in range(FEW):
+            await publish_without_id(client, inbox, bytes([number]) * (MIB // 10))
+        await relay.logged("queue_narrowed")
+    await received(inbox_queue, 1 + FEW)
+    await emptied(channel, inbox.queue)
+    assert 0 == await relay.stop()
+
+    assert 0 == await topology.waiting(inbox.queue)
+    written = [body[:5] for (body,) in await inbox_queue.sql("SELECT substr(body, 1, 5) FROM queue_message ORDER BY xid, seq")]
+    assert [b"first", *(bytes([number]) * 5 for number in range(FEW))] == written
 
 
 async def test_what_is_too_long_goes_to_the_dead_side_with_a_mark(inbox_queue: Queue) -> None:

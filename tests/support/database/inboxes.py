@@ -9,7 +9,9 @@ from typing import Any
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel
+from pamqp import commands
 
+from tests.support.broker.raw_amqp import RawClient, raw_publish
 from tests.support.broker.topology import Declared
 from tests.support.database.queue import Queue, until
 from tests.support.relays.processes import RelayProcess, Relays
@@ -56,6 +58,12 @@ async def publish(
             )
             for place in range(start, min(start + 500, len(bodies)))
         ))  # fmt: skip
+
+
+async def publish_without_id(client: RawClient, declared: Declared, body: bytes) -> None:
+    """Publish a body, confirmed; aio-pika gives each message an id."""
+    client.write(raw_publish(declared.exchange.encode(), declared.routing_key.encode(), b"\x00\x00", body))
+    await client._expect(commands.Basic.Ack)
 
 
 async def received(queue: Queue, count: int) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
 from relay.amqp.consuming import deliveries as incoming
 from relay.events.inbox import QueueNarrowed, QueueOpened, QueueRefused
+from relay.inbox.ports import Taken
 from tests.support.fakes.consumer_harness import HEADER, Rig, settle, take
 
 
@@ -127,10 +130,12 @@ async def test_a_pause_while_the_broker_cancels_writes_nothing_behind_the_close(
 
 @pytest.mark.parametrize("note", [0, 29_000])
 async def test_more_bytes_than_may_be_here_go_back_and_fewer_come(rig: Rig, note: int) -> None:
-    """Deliveries that were not taken are returned with their channel, which is opened again at once. The other queue continues."""
+    """Nothing is being written, so the channel is closed at once, and opened again. The other queue continues."""
     rig.deliver(2, 1)
     rig.deliver(1, 1, size=25_000)
     taken = await take(rig)
+    taking = asyncio.create_task(take(rig))
+    await settle()
     rig.deliver(1, 2, 3, 4, size=30_000, note=note)
 
     [narrowed] = rig.events
@@ -141,7 +146,7 @@ async def test_more_bytes_than_may_be_here_go_back_and_fewer_come(rig: Rig, note
     rig.deliver(1, 5, size=30_000)
     assert not rig.source.is_lost(taken)
     rig.deliver(2, 2)
-    assert [b"x"] == [each.delivery.payload for each in await take(rig)]
+    assert [b"x"] == [each.delivery.payload for each in await taking]
 
     rig.socket.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
     await settle()
@@ -151,3 +156,63 @@ async def test_more_bytes_than_may_be_here_go_back_and_fewer_come(rig: Rig, note
     rig.source.acknowledge(taken)
     assert [("ack", 2, 1)] == rig.socket.flush()
     assert [QueueNarrowed] == [type(event) for event in rig.events]
+
+
+async def too_many(rig: Rig) -> list[Taken]:
+    """Take a delivery, and let too many bytes come while it is being written."""
+    rig.deliver(1, 1, size=25_000)
+    taken: list[Taken] = await take(rig)
+    rig.deliver(1, 2, 3, 4, size=30_000)
+    assert [] == rig.socket.flush()
+    return taken
+
+
+async def test_what_is_being_written_is_acknowledged_before_more_bytes_than_may_be_here_go_back(rig: Rig) -> None:
+    """A message without an id would be written twice. What comes meanwhile goes back too, and is not acknowledged."""
+    taken = await too_many(rig)
+    rig.deliver(1, 5, size=15)
+    rig.source.acknowledge(taken)
+    assert [("ack", 1, 1)] == rig.socket.flush()
+    assert not rig.source.is_lost(taken)
+
+    rig.deliver(2, 1)
+    assert ["b"] == [each.delivery.queue for each in await take(rig)]
+    assert [("close", 1, 0)] == rig.socket.flush()
+    rig.socket.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
+    await settle()
+    assert [("open", 1, 0), ("qos", 1, 2), ("consume", 1, 0)] == rig.socket.flush()
+
+
+async def test_a_delivery_that_is_tried_again_is_acknowledged_before_more_bytes_go_back_too(rig: Rig) -> None:
+    """The receiver ends its wait for new deliveries, and writes one that it holds."""
+    taking = asyncio.create_task(take(rig))
+    await settle()
+    taking.cancel()
+    await settle()
+    await too_many(rig)
+
+
+async def test_a_delivery_that_is_held_goes_back_with_more_bytes_than_may_be_here(rig: Rig) -> None:
+    """Nothing acknowledges it for as long as it is held, and the queue must not wait for it."""
+    taken = await too_many(rig)
+    rig.deliver(2, 1)
+    await take(rig)
+    assert [("close", 1, 0)] == rig.socket.flush()
+    assert rig.source.is_lost(taken)
+
+
+async def test_a_pause_cancels_no_queue_that_has_more_bytes_than_may_be_here(rig: Rig) -> None:
+    """Nothing is taken from it anyway, and a quorum queue would have what is on its way at its end."""
+    await too_many(rig)
+    rig.source.pause()
+    rig.source.resume()
+    assert [("cancel", 2, 0), ("consume", 2, 0)] == rig.socket.flush()
+
+
+async def test_a_channel_that_dies_with_more_bytes_than_may_be_here_is_not_closed_again(rig: Rig) -> None:
+    """Its messages have gone back; the next channel takes what comes."""
+    await too_many(rig)
+    rig.socket.handlers[1].closed(ReturnReason(404, "NOT_FOUND"))
+    rig.deliver(2, 1)
+    await take(rig)
+    assert [("close-ok", 1, 0)] == rig.socket.flush()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from relay.amqp import frames
 from relay.amqp.confirms import ReturnReason
 from relay.amqp.connection import ConnectionLost
 from relay.amqp.consuming import deliveries as incoming
@@ -112,6 +113,30 @@ async def test_a_pause_during_a_turns_end_does_not_mix_queues_up(rig: Rig) -> No
     assert [("qos", 1, 4), ("consume", 1, 0), ("cancel", 1, 0)] == rig.socket.flush()
     rig.source.resume()
     assert [("consume", 1, 0)] == rig.socket.flush()
+
+
+async def test_a_channel_is_not_left_with_more_bytes_than_may_be_here(rig: Rig) -> None:
+    """They go back when it is closed; on a channel that stays open they would wait for ever."""
+    rig.deliver(1, 1, size=60_000)
+    handful = await take(rig)
+    rig.deliver(1, 2, size=60_000)
+    await asks_to_leave(rig)
+    rig.socket.handlers[1].replied(incoming.CANCEL_OK)
+    rig.source.acknowledge(handful)
+    await settle()
+    assert [("ack", 1, 1)] == rig.socket.flush()
+
+    taking = asyncio.create_task(take(rig))
+    await settle()
+    assert [("close", 1, 0)] == rig.socket.flush()
+    rig.socket.handlers[1].replied(frames.CHANNEL_CLOSE_OK)
+
+    async def opened() -> bool:
+        return ("open", 1, 0) in rig.socket.written
+
+    await until(opened)
+    rig.deliver(1, 1)
+    assert ["b"] == [each.delivery.queue for each in await taking]
 
 
 async def test_a_queue_that_is_missing_gives_its_channel_to_the_next(rig: Rig) -> None:
