@@ -13,7 +13,7 @@ FORGETS: Final = 5.0
 HOLDS: Final = 600.0
 """Seconds after which the next connection asks for all channels again, because the limit may have been raised.
 
-Asking is rare because each refusal ends a connection.
+Asking is rare because each refusal ends a connection. A publisher's report ends too if nothing has waited for a channel for so long.
 """
 
 
@@ -33,7 +33,7 @@ class ChannelLimit:
         self._emit = emit
         self._spares = spares
         self._most = self._said = 0
-        self._lowered_at = -FORGETS
+        self._lowered_at = self._felt_at = -FORGETS
 
     @property
     def is_learned(self) -> bool:
@@ -72,6 +72,14 @@ class ChannelLimit:
     def shared(self, channels: int, sharing: int) -> None:
         """Report once that `sharing` exchanges or queues share `channels` channels, and later that they no longer do."""
         felt = channels if 0 < channels < sharing else 0
+        self._felt_at = self._clock()
         if felt != self._said:
             self._said = felt
             self._emit(broker.ChannelsLimited(channels, sharing) if felt else broker.ChannelsUnlimited())
+
+    def look(self, *, waiting: bool) -> None:
+        """Note whether an exchange waits for a channel now. End the report if none has waited for `HOLDS` seconds."""
+        if waiting:
+            self._felt_at = self._clock()
+        elif self._clock() >= self._felt_at + HOLDS:
+            self.shared(0, 0)

@@ -73,4 +73,4 @@ class ChannelsLimited(Event):
 
 @dataclass(frozen=True, slots=True)
 class ChannelsUnlimited(Event):
-    """The channel limit no longer matters: the connection opens as many channels as it needs."""
+    """The channel limit no longer matters: the connection opens as many channels as it needs, or nothing has waited for one for long."""

@@ -9,9 +9,11 @@ from collections import Counter
 
 import pytest
 
+from relay.amqp import channel_limit
+from relay.amqp.publishing import publisher
 from relay.codec.encoder import Encoded, Encoder
 from relay.devservers import RabbitMQ
-from relay.events.broker import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited
+from relay.events.broker import BrokerBlocked, BrokerDown, BrokerUnblocked, BrokerUp, ChannelsLimited, ChannelsUnlimited
 from relay.message import CONFIRMED, Claim, PublishResult, Verdict
 from tests.support.broker.publishing import batch, claim, publishing
 from tests.support.broker.topology import Declared, Topology
@@ -82,9 +84,10 @@ async def test_exchanges_share_what_channels_a_user_may_have(own_broker: RabbitM
 
 
 async def test_exchanges_that_wait_for_one_of_the_channels_that_a_node_grants_are_told_of(
-    own_broker: RabbitMQ, own_topology: Topology, unique: str
+    own_broker: RabbitMQ, own_topology: Topology, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node says so when the connection begins, and never refuses one; all messages go, in turn."""
+    """The node says so when the connection begins, and never refuses one; all messages go, in turn. The report ends when none waits."""
+    monkeypatch.setattr(publisher, "LOOKS", 0.05)
     made = [await own_topology.declare(f"{unique}.{n}", f"{unique}.{n}") for n in range(10)]
     few = "{ok, N} = application:get_env(rabbit, channel_max), application:set_env(rabbit, channel_max, %s), N."
     before = await in_a_thread(own_broker, "eval", few % 4)
@@ -92,6 +95,9 @@ async def test_exchanges_that_wait_for_one_of_the_channels_that_a_node_grants_ar
         async with publishing(own_broker.url) as broker:
             results = await broker.send([one for each in made for one in some(each, 5)])
             limited = broker.seen.of(ChannelsLimited)
+            assert [] == broker.seen.of(ChannelsUnlimited)
+            monkeypatch.setattr(channel_limit, "HOLDS", 0.0)
+            await broker.seen.wait_for(ChannelsUnlimited)
     finally:
         await in_a_thread(own_broker, "eval", few % before)
     assert [CONFIRMED] * 50 == results

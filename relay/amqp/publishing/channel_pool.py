@@ -165,6 +165,11 @@ class ChannelPool:
         return len(self._memory)
 
     @property
+    def is_short(self) -> bool:
+        """Whether an exchange waits for a channel."""
+        return bool(self._starved)
+
+    @property
     def watched(self) -> bool:
         """Whether something waits until the broker has processed everything that is written."""
         return self._alone.active

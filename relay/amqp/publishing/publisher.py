@@ -28,6 +28,8 @@ _CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped befo
 
 COUNTED = 0.1
 """Seconds for which the broker usually still counts a closed channel, if it limits channels."""
+LOOKS = 60.0
+"""Seconds between two looks whether exchanges wait for a channel."""
 
 
 class Checks(Protocol):
@@ -176,6 +178,7 @@ class RabbitPublisher:
             blamed=self._blamed,
         )
         link.tap.owner = self
+        self._look(self._session)
         self._ready.set()
 
     def down(self, lost: ConnectionLost) -> None:
@@ -213,6 +216,12 @@ class RabbitPublisher:
         """The transport has room again."""
         if self._session:
             self._session.pump()
+
+    def _look(self, session: ChannelPool) -> None:
+        """Look whether exchanges wait for a channel, as long as the connection lives."""
+        if session is self._session:
+            self._limit.look(waiting=session.is_short)
+            asyncio.get_running_loop().call_later(LOOKS, self._look, session)
 
     async def _portions(self, job: PublishBatch, wait: Sequence[int]) -> AsyncGenerator[Portion, None]:
         checking = asyncio.create_task(self._check(job, wait)) if wait else None

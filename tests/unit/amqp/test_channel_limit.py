@@ -72,3 +72,21 @@ def test_what_was_negotiated_is_said_where_it_is_too_little() -> None:
     assert [ChannelsLimited(3, 10), ChannelsUnlimited()] == rig.events
     assert 20 == rig.limit.of(20, sharing=10)
     assert 2 == len(rig.events)
+
+
+def test_a_limit_is_no_longer_reported_once_nothing_has_waited_for_ten_minutes() -> None:
+    """A connection may live for months. Who waits then is reported again."""
+    rig = Rig(spares=True)
+    rig.limit.shared(8, 20)
+    rig.now += HOLDS - 1
+    rig.limit.look(waiting=True)
+    rig.now += HOLDS - 1
+    rig.limit.shared(8, 21)
+    rig.now += HOLDS - 1
+    rig.limit.look(waiting=False)
+    assert [ChannelsLimited(8, 20)] == rig.events
+    rig.now += 1
+    for _ in range(2):
+        rig.limit.look(waiting=False)
+    rig.limit.shared(8, 9)
+    assert [ChannelsLimited(8, 20), ChannelsUnlimited(), ChannelsLimited(8, 9)] == rig.events
