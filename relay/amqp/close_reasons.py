@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 
 
 class Subject(StrEnum):
@@ -166,7 +166,7 @@ FORMS: Final[Sequence[Form]] = (
 """RabbitMQ's reply texts that the relay distinguishes, from the tags of rabbitmq-server 3.10.0 to 4.3.5."""
 
 
-def said(reason: ReturnReason) -> CloseReason | None:
+def said(reason: ReplyReason) -> CloseReason | None:
     """What the broker says; None if no entry of `FORMS` matches."""
     likely = [form for form in FORMS if form.code == reason.code and reason.text.startswith(form.head)]
     for form in likely:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from relay.amqp.frames import ReplyReason
 from relay.errors import BrokerError
 
 T = TypeVar("T")
@@ -16,18 +17,11 @@ COMPACT_ABOVE = 1024
 """How many resolved tags may stay at the start of the list before they are cut off: a cut moves all the others, so cuts must be rare."""
 
 
-class ReturnReason(NamedTuple):
-    """Why the broker returned a message."""
-
-    code: int
-    text: str
-
-
 class Acked(NamedTuple, Generic[T]):
     """The slots that one ack resolved, oldest first."""
 
     confirmed: list[T]
-    returned: list[tuple[T, ReturnReason]]
+    returned: list[tuple[T, ReplyReason]]
 
 
 class ConfirmTracker(Generic[T]):
@@ -43,7 +37,7 @@ class ConfirmTracker(Generic[T]):
         self._base = 1
         self._low = 0
         self._open = 0
-        self._returns: dict[str, list[ReturnReason]] = {}
+        self._returns: dict[str, list[ReplyReason]] = {}
 
     def __len__(self) -> int:
         """Tags without an answer."""
@@ -83,7 +77,7 @@ class ConfirmTracker(Generic[T]):
             self._sorted_by_verdict(taken)
         return taken
 
-    def returned(self, relay_id: str, reason: ReturnReason) -> None:
+    def returned(self, relay_id: str, reason: ReplyReason) -> None:
         """Remember that the message with this id came back; its ack follows."""
         self._returns.setdefault(relay_id, []).append(reason)
 
@@ -131,7 +125,7 @@ class ConfirmTracker(Generic[T]):
 
     def _sorted_by_verdict(self, taken: list[T]) -> Acked[T]:
         confirmed: list[T] = []
-        returned: list[tuple[T, ReturnReason]] = []
+        returned: list[tuple[T, ReplyReason]] = []
         for slot in taken:
             reasons = self._returns.get(key := self._relay_id(slot))
             if reasons is None:

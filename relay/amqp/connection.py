@@ -17,8 +17,8 @@ from yarl import URL
 
 from relay import __version__
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
 from relay.amqp.connection_errors import channels_allowed, connect_sentence
+from relay.amqp.frames import ReplyReason
 from relay.errors import BrokerError
 from relay.net.transport_security import broker_risk, in_brackets
 
@@ -69,7 +69,7 @@ class FrameRouter(asyncio.Protocol):
     ) -> None:
         self.stream = asyncio.StreamReaderProtocol(reader, loop=loop)
         self.owner: ConnectionOwner | None = None
-        self.close_reason: ReturnReason | None = None
+        self.close_reason: ReplyReason | None = None
         self.ended: asyncio.Future[ConnectionLost] = loop.create_future()
         """Done as soon as the connection is known to be unusable for writing."""
         self.host = host
@@ -124,7 +124,7 @@ class FrameRouter(asyncio.Protocol):
         if self.owner:
             self.owner.unblocked()
 
-    def closing(self, reason: ReturnReason) -> None:
+    def closing(self, reason: ReplyReason) -> None:
         """Note why the broker closes; aiormq answers and closes the socket."""
         self.close_reason = reason
         if not self.ended.done():

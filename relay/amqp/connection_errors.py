@@ -9,8 +9,7 @@ from aiormq.exceptions import AuthenticationError
 from yarl import URL
 
 from relay.amqp.close_reasons import Subject, said
-from relay.amqp.confirms import ReturnReason
-from relay.amqp.frames import ACCESS_REFUSED
+from relay.amqp.frames import ACCESS_REFUSED, ReplyReason
 from relay.net.transport_security import in_brackets
 
 _EXPIRED = 10
@@ -43,7 +42,7 @@ _REFUSALS = {
 _OWN_FILES = "a certificate file that the URL names (cafile, certfile, keyfile)"
 
 
-def connect_sentence(url: URL, error: BaseException, closed: ReturnReason | None, *, accepted: bool = False) -> str:
+def connect_sentence(url: URL, error: BaseException, closed: ReplyReason | None, *, accepted: bool = False) -> str:
     """Say why the login failed. `closed`: the reason that the broker gave before it closed. `accepted`: TCP was connected."""
     where = f"The broker at {in_brackets(url.host)}:{url.port}"
     if closed:
@@ -53,7 +52,7 @@ def connect_sentence(url: URL, error: BaseException, closed: ReturnReason | None
     return f"{where} {_trouble(url, error)}."
 
 
-def channels_allowed(reason: ReturnReason) -> int | None:
+def channels_allowed(reason: ReplyReason) -> int | None:
     """If the broker closed the connection over one channel too many: how many the limit allows, 0 if the number is cut off.
 
     No message of this connection is the cause. Each new connection that asks for as many channels would be closed again.
@@ -93,7 +92,7 @@ def _mend(code: int) -> str:
     return "name its CA in the URL (?cafile=/path/ca.pem)"
 
 
-def _refused(where: str, url: URL, closed: ReturnReason) -> str:
+def _refused(where: str, url: URL, closed: ReplyReason) -> str:
     words, found = f"({closed.code} {closed.text})", said(closed)
     if closed.code == ACCESS_REFUSED and url.query.get("auth", "").lower() == "external":
         return f"{where} refused the relay's certificate as a login {words}: add a user of the name that it is for."

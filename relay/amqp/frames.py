@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from relay.amqp.confirms import ReturnReason
 from relay.errors import BrokerError
 
 HEARTBEAT_FRAME: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
@@ -46,6 +45,13 @@ _FIXED: Final = {
 """Bytes of a field value by its type octet; the long kinds `SxAF` carry their own length."""
 
 
+class ReplyReason(NamedTuple):
+    """Why the broker returned a message, or closes a channel or the connection (AMQP 0-9-1, "Reply Codes")."""
+
+    code: int
+    text: str
+
+
 class ChannelHandler(Protocol):
     """Gets what the broker says on one channel."""
 
@@ -55,13 +61,13 @@ class ChannelHandler(Protocol):
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """`basic.nack`: the broker refused the message."""
 
-    def returned(self, relay_id: str, reason: ReturnReason) -> None:
+    def returned(self, relay_id: str, reason: ReplyReason) -> None:
         """`basic.return`: the message is unroutable; its ack follows."""
 
     def replied(self, method: tuple[int, int]) -> None:
         """Any other method."""
 
-    def closed(self, reason: ReturnReason) -> None:
+    def closed(self, reason: ReplyReason) -> None:
         """`channel.close`: messages in flight get no answer, and the only frame that may follow is `channel.close-ok`."""
 
 
@@ -74,7 +80,7 @@ class ConnectionWatcher(Protocol):
     def unblocked(self) -> None:
         """`connection.unblocked`."""
 
-    def closing(self, reason: ReturnReason) -> None:
+    def closing(self, reason: ReplyReason) -> None:
         """`connection.close`: the broker ignores everything that is written from now on."""
 
 
@@ -107,7 +113,7 @@ def method(channel: int, payload: bytes) -> bytes:
 class _Content:
     """A returned message while its header and body frames arrive."""
 
-    reason: ReturnReason
+    reason: ReplyReason
     relay_id: str = ""
     missing: int = 0
 
@@ -251,8 +257,8 @@ def _field(payload: bytes, at: int) -> tuple[bytes, bytes, int]:
     return key, payload[at : at + size], at + size
 
 
-def _reason(buffer: bytes, at: int) -> ReturnReason:
-    return ReturnReason(_SHORT(buffer, at)[0], _short_string(buffer, at + 2))
+def _reason(buffer: bytes, at: int) -> ReplyReason:
+    return ReplyReason(_SHORT(buffer, at)[0], _short_string(buffer, at + 2))
 
 
 def _short_string(buffer: bytes, at: int) -> str:

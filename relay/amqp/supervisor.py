@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from relay import events
+from relay.aio import pause
 from relay.amqp.connection import BrokerConnection, ConnectionLost, connect
 from relay.amqp.frames import FrameParser
 from relay.errors import BrokerError
@@ -15,8 +15,6 @@ from relay.events import broker
 from relay.net.amqp_url import each_host
 from relay.net.secret_url import Secret, current
 
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 5.0
 SETTLED_AFTER: Final = 1.0
 """Seconds that a connection must live before the pauses start from the shortest again; a poison message may end each connection at once."""
 QUIET: Final = 1.0
@@ -75,7 +73,7 @@ class Supervisor:
             self._tries += 1
             rounds, rest = divmod(self._failures, len(hosts) or 1)
             # The next host is tried after the shortest pause; the pauses grow when all hosts have failed.
-            await asyncio.sleep(pause(1 if rest else rounds, random.random()))  # noqa: S311 - jitter, not cryptography
+            await asyncio.sleep(pause(1 if rest else rounds))
 
     async def _live(self, link: BrokerConnection) -> None:
         """Lend the connection to the tenant until it ends."""
@@ -101,8 +99,3 @@ class Supervisor:
         if self._clock() - self._told_down_at >= QUIET:
             self._told_down_at, self._told_up = self._clock(), False
             self._emit(broker.BrokerDown(sentence, self._failures))
-
-
-def pause(failures: int, chance: float) -> float:
-    """Seconds before the next try: doubled for each failure up to `LONGEST_PAUSE`, then shortened by up to half (`chance` in [0, 1))."""
-    return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 16), LONGEST_PAUSE) * (1.0 - chance / 2)

@@ -67,7 +67,7 @@ class Store:
         self._settling = Settling(session=self._settles, control=self._control, statements=self._statements, name=name, policy=policy)
         self._name = name
         self._policy = policy
-        self._shelf = DeferredPayloads(
+        self._deferred = DeferredPayloads(
             session=self._claims, statements=self._statements, locks=self, policy=policy,
             put_back=put_back, emit=emit, leaving=leaving,
         )  # fmt: skip
@@ -114,7 +114,7 @@ class Store:
 
     async def claim(self, wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
         """See `relay.ports.ClaimStore`."""
-        policy, pace, token = self._policy(), self._shelf.pace, str(uuid.uuid4())
+        policy, pace, token = self._policy(), self._deferred.pace, str(uuid.uuid4())
         statement, where = wanted_of(wanted)
         values = {
             **where, "lock_seconds": policy.lock_seconds, "limit": limit, "limit_bytes": pace.of_claim(limit_bytes), "large": pace.large,
@@ -157,7 +157,7 @@ class Store:
             # The claim may have been committed although the answer was lost: its messages are free when the lock expires.
             self.left_locked = True
             if isinstance(error, StoreError) and error.unanswered:
-                self._shelf.pace.unanswered()
+                self._deferred.pace.unanswered()
             raise
 
     async def archive(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
@@ -285,7 +285,7 @@ class Store:
     async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int) -> list[Claim]:
         """The claims with all payloads. An error in fetching one is raised now if no message is left to send, else by the next claim."""
         try:
-            done = await self._shelf.complete(claims, left, batch, half=half, room=room)
+            done = await self._deferred.complete(claims, left, batch, half=half, room=room)
         except BaseException:
             self.leave_locked()
             raise

@@ -9,13 +9,13 @@ have taken the gate before.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
 
 import psycopg
 
 from relay import events
+from relay.aio import pause
 from relay.net.secret_url import Conninfo
 from relay.postgres.errors import reason
 from relay.postgres.notification_listener import FLOOD, FloodError, ListenVerificationError, NotificationListener
@@ -183,7 +183,7 @@ class Listener:
             failures = 1 if self._clock() - began > LONGEST_PAUSE else failures + 1
             if sentence:
                 self._tell_down(sentence)
-                await asyncio.sleep(min(0.1 * 2 ** min(failures, 10), LONGEST_PAUSE) * (0.5 + random.random() / 2))  # noqa: S311 - jitter
+                await asyncio.sleep(pause(failures + 1, longest=LONGEST_PAUSE))
 
     async def _listen(self) -> str:
         """Hold one connection until it ends; return why, an empty text if the mode became off."""

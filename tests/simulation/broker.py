@@ -11,9 +11,8 @@ from random import Random
 from typing import Any, Protocol
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
 from relay.amqp.connection import ConnectionLost
-from relay.amqp.frames import FrameParser
+from relay.amqp.frames import FrameParser, ReplyReason
 from relay.errors import BrokerError
 from tests.simulation.clock import PROCESS, Process, SimulatedLoop
 from tests.simulation.connection import Channel, Connection, acked, nacked, replied, returned, spoken
@@ -186,13 +185,13 @@ class FakeBroker:
 
     def _close(self, connection: Connection, channel: Channel, exchange: str, state: str) -> None:
         words = {
-            "missing": ReturnReason(404, f"NOT_FOUND - no exchange '{exchange}' in vhost '/'"),
-            "forbidden": ReturnReason(403, f"ACCESS_REFUSED - access to exchange '{exchange}' in vhost '/' refused for user 'u'"),
+            "missing": ReplyReason(404, f"NOT_FOUND - no exchange '{exchange}' in vhost '/'"),
+            "forbidden": ReplyReason(403, f"ACCESS_REFUSED - access to exchange '{exchange}' in vhost '/' refused for user 'u'"),
         }
         channel.dying = True
         connection.tell(partial(self._closed, connection, channel, words[state]))
 
-    def _closed(self, connection: Connection, channel: Channel, reason: ReturnReason) -> None:
+    def _closed(self, connection: Connection, channel: Channel, reason: ReplyReason) -> None:
         self._forget(channel)
         if (handler := connection.handlers.get(channel.number)) is not None:
             handler.closed(reason)

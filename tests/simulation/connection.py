@@ -9,8 +9,8 @@ from random import Random
 from typing import Protocol
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
 from relay.amqp.connection import ConnectionLost, ConnectionOwner
+from relay.amqp.frames import ReplyReason
 from tests.simulation.clock import PROCESS, SimulatedLoop
 
 
@@ -128,7 +128,7 @@ def replied(connection: Connection, number: int, method: tuple[int, int]) -> Non
 def returned(connection: Connection, number: int, id_: str) -> None:
     """Unroutable."""
     if (handler := connection.handlers.get(number)) is not None:
-        handler.returned(id_, ReturnReason(312, "NO_ROUTE"))
+        handler.returned(id_, ReplyReason(312, "NO_ROUTE"))
 
 
 def nacked(connection: Connection, number: int, tag: int) -> None:

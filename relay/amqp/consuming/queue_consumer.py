@@ -15,11 +15,11 @@ from relay import events
 from relay.aio import pause
 from relay.amqp import frames
 from relay.amqp.close_reasons import Subject, said
-from relay.amqp.confirms import ReturnReason
 from relay.amqp.connection import FrameRouter
 from relay.amqp.consuming import deliveries
 from relay.amqp.consuming.prefetch import PrefetchWindow
 from relay.amqp.consuming.shared_channels import SharedChannel, SharedChannels
+from relay.amqp.frames import ReplyReason
 from relay.events.inbox import QueueNarrowed, QueueOpened, QueueRefused
 
 LONGEST_PAUSE: Final = 5.0
@@ -209,7 +209,7 @@ class QueueConsumer:
         elif method == frames.CHANNEL_CLOSE_OK and self._closing:
             self._end(self._why)
 
-    def closed(self, reason: ReturnReason) -> None:
+    def closed(self, reason: ReplyReason) -> None:
         """The broker closed the channel: all unacknowledged messages go back to the queue."""
         self._tap.write(frames.close_channel_ok(self._turn.channel.number))
         found = said(reason)
@@ -222,7 +222,7 @@ class QueueConsumer:
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """Nothing is published here."""
 
-    def returned(self, relay_id: str, reason: ReturnReason) -> None:
+    def returned(self, relay_id: str, reason: ReplyReason) -> None:
         """Nothing is published here."""
 
     def _open(self) -> None:

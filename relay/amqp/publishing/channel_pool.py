@@ -123,7 +123,7 @@ class ChannelPool:
             self._give_way(exchange_channel)
         elif exchange_channel.route[1] is Way.ALONE and not self._alone.is_going(exchange_channel):
             self._alone.add(exchange_channel)
-        elif self._probes.full and self._is_new(exchange_channel):
+        elif self._probes.check_full() and self._is_new(exchange_channel):
             self._probes.wait(exchange_channel)
         elif exchange_channel.step():
             self._ready[exchange_channel] = None
@@ -239,7 +239,7 @@ class ChannelPool:
 
     def _next(self) -> ExchangeChannel | None:
         """The exchange channel whose turn it is: one that waited and may write now, or otherwise one that must write alone."""
-        if not (self._alone.active and self._alone.hushes):
+        if not (self._alone.active and self._alone.holds_others()):
             if self._starved and self._has_number:
                 return self._starved.popitem(last=False)[0]
             if self._probes.waiting and (exchange_channel := self._probes.next()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 
 
 class ChannelOwner(Protocol):
@@ -34,7 +34,7 @@ class ClosingChannel:
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """No message was in flight."""
 
-    def returned(self, relay_id: str, reason: ReturnReason) -> None:
+    def returned(self, relay_id: str, reason: ReplyReason) -> None:
         """No message was in flight."""
 
     def replied(self, method: tuple[int, int]) -> None:
@@ -43,6 +43,6 @@ class ClosingChannel:
             self._session.free(self._channel)
             self._session.pump()
 
-    def closed(self, reason: ReturnReason) -> None:  # noqa: ARG002 - the name is the protocol's
+    def closed(self, reason: ReplyReason) -> None:  # noqa: ARG002 - the name is the protocol's
         """Both sides closed at once: answer, and wait for the answer."""
         self._session.write(frames.close_channel_ok(self._channel))

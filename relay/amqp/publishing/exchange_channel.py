@@ -23,7 +23,8 @@ from typing import Final, Protocol
 
 from relay import events
 from relay.amqp import frames
-from relay.amqp.confirms import ConfirmTracker, ReturnReason
+from relay.amqp.confirms import ConfirmTracker
+from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.barriers import MARK_EVERY, MOST_UNSEEN, Barriers
 from relay.amqp.publishing.exchange_memory import Standing
 from relay.amqp.publishing.publish_batch import Slot, decide_all, doubt, relay_id
@@ -193,7 +194,7 @@ class ExchangeChannel:
         self._marks.confirmed(tag)
         self._answered()
 
-    def returned(self, relay_id: str, reason: ReturnReason) -> None:
+    def returned(self, relay_id: str, reason: ReplyReason) -> None:
         """The broker returns a message as unroutable; its result is decided when its ack comes."""
         self._book.returned(relay_id, reason)
 
@@ -206,7 +207,7 @@ class ExchangeChannel:
             if was_unproven or self.eager or self._line.watched:
                 self._line.changed(self)
 
-    def closed(self, reason: ReturnReason) -> None:
+    def closed(self, reason: ReplyReason) -> None:
         """The channel died: divide the messages in flight by the marks, and refuse a message that is the only suspect."""
         if self.channel is not None:
             self._line.closed(self.channel)
@@ -241,7 +242,7 @@ class ExchangeChannel:
         self.standing.proven, self._strict, self.standing.announced = True, False, False
         self._emit(broker.ExchangeProven(self.exchange))
 
-    def _blame(self, slot: Slot, reason: ReturnReason) -> None:
+    def _blame(self, slot: Slot, reason: ReplyReason) -> None:
         """Refuse a message. If the exchange is the reason, refuse all of its messages but those that the broker may have accepted."""
         refusal = refusal_of(reason)
         if self._encoder.learn(slot, reason):

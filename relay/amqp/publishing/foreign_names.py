@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from relay.amqp.close_reasons import Subject, said
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.message import Claim, PublishResult, Verdict
 
 
@@ -26,7 +26,7 @@ class ForeignNames:
         self.refusal: PublishResult | None = None
         """The result of all messages in the name of another user, once the broker has refused one of them."""
 
-    def learn(self, claim: Claim, reason: ReturnReason) -> None:
+    def learn(self, claim: Claim, reason: ReplyReason) -> None:
         """The broker closed a channel over this message."""
         found = said(reason)
         if self.user is not None and found is not None and found.about is Subject.NOT_IMPERSONATOR and names_another(claim, self.user):

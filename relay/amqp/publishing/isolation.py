@@ -60,9 +60,8 @@ class Isolation:
         if self._since is not None:
             yield from ((exchange_channel, self._since) for exchange_channel in ready if exchange_channel.eager)
 
-    @property
-    def hushes(self) -> bool:
-        """Whether no other exchange channel may write now."""
+    def holds_others(self) -> bool:
+        """End the current turn if it is over; return whether no other exchange channel may write now."""
         now = self._clock()
         if self._current is not None and (not self._current.unseen or now >= self._went_at + PATIENCE):
             self._others_until = now + (now - (self._since or now))

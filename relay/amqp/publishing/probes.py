@@ -37,9 +37,8 @@ class Probes:
         self._newest = False
         """The newest and the oldest exchange take turns, so that a new one does not wait behind thousands that are missing."""
 
-    @property
-    def full(self) -> bool:
-        """Whether no more exchanges may be asked for now."""
+    def check_full(self) -> bool:
+        """Leave out those that are overdue; return whether no more exchanges may be asked for now."""
         if len(self._recent) < self._most:
             return False
         overdue = self._clock() - ANSWERS_WITHIN
@@ -64,7 +63,7 @@ class Probes:
 
     def next(self) -> ExchangeChannel | None:
         """The exchange channel that may be asked for now."""
-        if not self.waiting or self.full:
+        if not self.waiting or self.check_full():
             return None
         self._newest = not self._newest
         return self.waiting.popitem(last=self._newest)[0]

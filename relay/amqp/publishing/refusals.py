@@ -6,7 +6,7 @@ from typing import Final
 
 from relay.amqp import frames
 from relay.amqp.close_reasons import Subject, said
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.message import Claim, PublishResult, Verdict
 
 NACKED: Final = PublishResult(
@@ -25,7 +25,7 @@ _OF_EXCHANGES: Final = frozenset((Subject.EXCHANGE_MISSING, Subject.EXCHANGE_REF
 _REFUSAL_CODES: Final = {frames.NOT_FOUND: "exchange_missing", frames.ACCESS_REFUSED: "access_refused"}
 
 
-def refusal_of(reason: ReturnReason) -> PublishResult:
+def refusal_of(reason: ReplyReason) -> PublishResult:
     """The result of a message over which the broker closed the channel.
 
     403 for a topic concerns one routing key; 403 for an exchange concerns all its messages, and so does 404.
@@ -35,7 +35,7 @@ def refusal_of(reason: ReturnReason) -> PublishResult:
     return PublishResult(Verdict.REFUSED, code, reason.text, of_exchange=found is not None and found.about in _OF_EXCHANGES)
 
 
-def unroutable(claim: Claim, reason: ReturnReason) -> PublishResult:
+def unroutable(claim: Claim, reason: ReplyReason) -> PublishResult:
     """The result of a message that the broker returned."""
     sentence = f"No queue takes routing key {claim.routing_key!r} of exchange {claim.exchange!r} ({reason.code} {reason.text})."
     return PublishResult(Verdict.RETURNED, "unroutable", sentence)

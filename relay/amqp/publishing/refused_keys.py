@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from relay.amqp.close_reasons import Subject, said
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.message import Claim, PublishResult, Verdict
 
 REMEMBERED: Final = 60.0
@@ -40,7 +40,7 @@ class RefusedKeys:
         self.exchanges: OrderedDict[str, float] = OrderedDict()
         """Exchanges of which some keys are refused, and until when that counts."""
 
-    def learn(self, claim: Claim, reason: ReturnReason) -> bool:
+    def learn(self, claim: Claim, reason: ReplyReason) -> bool:
         """The broker closed a channel over this message; return whether its key is the first refused key of its exchange lately."""
         found = said(reason)
         if found is None or found.about is not Subject.TOPIC_REFUSED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.foreign_names import ForeignNames, names_another
 from relay.amqp.publishing.publish_batch import OVERDUE, Slot
 from relay.amqp.publishing.refusals import EXPIRED, OVERDUE_SUSPECT
@@ -57,7 +57,7 @@ class SlotEncoder:
             return None
         return result
 
-    def learn(self, slot: Slot, reason: ReturnReason) -> bool:
+    def learn(self, slot: Slot, reason: ReplyReason) -> bool:
         """The broker closed a channel over this message; return whether other messages of its exchange get another route now."""
         job, index = slot
         self._names.learn(job.claims[index], reason)

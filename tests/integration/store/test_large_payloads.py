@@ -151,7 +151,7 @@ async def test_memory_that_runs_out_is_told_and_counted(queue: Queue, store: Mad
 async def test_a_payload_is_not_fetched_for_who_lost_the_lock(queue: Queue, store: MadeStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another relay claimed it meanwhile, so it is not in this batch. It is reported like any lost lock."""
     told: list[Event] = []
-    monkeypatch.setattr(store._shelf, "_emit", told.append)
+    monkeypatch.setattr(store._deferred, "_emit", told.append)
     await queue.sql(INSERT)
     await queue.sql(f"INSERT INTO queue_message (exchange, body) VALUES ('orders', decode(repeat('00', {LARGE + 1}), 'hex'))")
     fetch = store._claims.fetch

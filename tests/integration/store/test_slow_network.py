@@ -179,7 +179,7 @@ async def test_claims_of_compressed_contents_grow_again_too(queue: Queue, store:
     )  # fmt: skip
     usual = len((await store.batch()).claims)
     for _ in range(5):
-        store._shelf.pace.too_slow()
+        store._deferred.pace.too_slow()
     lengths = [len((await store.batch()).claims) for _ in range(12)]
     assert lengths[0] < usual / 10
     assert usual == max(lengths)
@@ -205,4 +205,4 @@ async def test_connections_that_are_made_slowly_make_no_claim_smaller(queue: Que
 
     assert took > 4.0, "the claim waited for its connections"
     assert left > 0, "it is handed on with time to send it"
-    assert PLENTY == store._shelf.pace.of_claim(PLENTY)
+    assert PLENTY == store._deferred.pace.of_claim(PLENTY)

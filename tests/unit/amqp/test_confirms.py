@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.amqp.confirms import COMPACT_ABOVE, Acked, ConfirmTracker, ReturnReason
+from relay.amqp.confirms import COMPACT_ABOVE, Acked, ConfirmTracker
+from relay.amqp.frames import ReplyReason
 from relay.errors import BrokerError
 
-NO_ROUTE = ReturnReason(312, "NO_ROUTE")
+NO_ROUTE = ReplyReason(312, "NO_ROUTE")
 
 
 def book_of(*slots: str) -> ConfirmTracker[str]:

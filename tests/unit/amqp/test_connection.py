@@ -10,9 +10,9 @@ import uvloop
 from pamqp import commands
 from pamqp.frame import marshal
 
+from relay.aio import pause
 from relay.amqp import frames
 from relay.amqp.connection import ConnectionLost, FrameRouter
-from relay.amqp.supervisor import pause
 
 
 def tap() -> tuple[FrameRouter, asyncio.StreamReader]:
@@ -74,10 +74,12 @@ async def test_the_first_reason_of_an_end_holds() -> None:
     assert "320 SHUTDOWN" in (await between.ended).sentence
 
 
-def test_pauses_double_up_to_five_seconds() -> None:
+def test_pauses_double_up_to_five_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance takes up to half, so that many relays do not come back at once."""
-    assert [pause(failures, 0.0) for failures in (1, 2, 3, 6, 7, 1000)] == [0.1, 0.2, 0.4, 3.2, 5.0, 5.0]
-    assert pause(1, 1.0) == 0.05
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    assert [pause(failures) for failures in (1, 2, 3, 6, 7, 1000)] == [0.1, 0.2, 0.4, 3.2, 5.0, 5.0]
+    monkeypatch.setattr("random.random", lambda: 1.0)
+    assert pause(1) == 0.05
 
 
 @pytest.mark.parametrize("loops", [asyncio.new_event_loop, uvloop.new_event_loop])

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
 from relay.amqp.consuming import deliveries as incoming
+from relay.amqp.frames import ReplyReason
 from relay.events.inbox import QueueNarrowed, QueueOpened, QueueRefused
 from relay.inbox.ports import Taken
 from tests.support.fakes.consumer_harness import HEADER, Rig, settle, take
@@ -62,7 +62,7 @@ async def test_a_channel_that_was_closed_is_not_acknowledged_on(rig: Rig) -> Non
     rig.deliver(1, 1)
     rig.deliver(2, 1)
     handful = await take(rig)
-    rig.socket.handlers[1].closed(ReturnReason(404, "NOT_FOUND"))
+    rig.socket.handlers[1].closed(ReplyReason(404, "NOT_FOUND"))
     assert not rig.source.is_lost(handful)
 
     rig.source.acknowledge(handful)
@@ -70,7 +70,7 @@ async def test_a_channel_that_was_closed_is_not_acknowledged_on(rig: Rig) -> Non
     await settle()
     assert [QueueRefused] == [type(event) for event in rig.events]
 
-    rig.socket.handlers[2].closed(ReturnReason(404, "NOT_FOUND"))
+    rig.socket.handlers[2].closed(ReplyReason(404, "NOT_FOUND"))
     assert rig.source.is_lost(handful)
 
 
@@ -212,7 +212,7 @@ async def test_a_pause_cancels_no_queue_that_has_more_bytes_than_may_be_here(rig
 async def test_a_channel_that_dies_with_more_bytes_than_may_be_here_is_not_closed_again(rig: Rig) -> None:
     """Its messages have gone back; the next channel takes what comes."""
     await too_many(rig)
-    rig.socket.handlers[1].closed(ReturnReason(404, "NOT_FOUND"))
+    rig.socket.handlers[1].closed(ReplyReason(404, "NOT_FOUND"))
     rig.deliver(2, 1)
     await take(rig)
     assert [("close-ok", 1, 0)] == rig.socket.flush()

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
 from relay.amqp.connection import ConnectionLost
 from relay.amqp.consuming import deliveries as incoming
 from relay.amqp.consuming import queue_consumer
+from relay.amqp.frames import ReplyReason
 from relay.events.broker import ChannelsLimited
 from relay.events.inbox import QueueOpened, QueueRefused
 from tests.support.database.queue import until
@@ -141,7 +141,7 @@ async def test_a_channel_is_not_left_with_more_bytes_than_may_be_here(rig: Rig) 
 
 async def test_a_queue_that_is_missing_gives_its_channel_to_the_next(rig: Rig) -> None:
     """The broker has closed the channel, so it is opened again."""
-    rig.socket.handlers[1].closed(ReturnReason(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
+    rig.socket.handlers[1].closed(ReplyReason(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
 
     async def opened() -> bool:
         return ("open", 1, 0) in rig.socket.written
@@ -158,7 +158,7 @@ async def test_a_channel_that_the_broker_closed_is_opened_anew_only_when_it_is_c
     due: list[tuple[float, Any]] = []
     monkeypatch.setattr(queue_consumer, "COUNTED", 60.0)
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda seconds, *call: due.append((seconds, call)), raising=False)
-    rig.socket.handlers[1].closed(ReturnReason(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
+    rig.socket.handlers[1].closed(ReplyReason(404, "NOT_FOUND - no queue 'a' in vhost '/'"))
     await settle()
     assert [("close-ok", 1, 0)] == rig.socket.flush()
     monkeypatch.undo()

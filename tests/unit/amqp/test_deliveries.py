@@ -12,8 +12,8 @@ from pamqp import commands, frame
 from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
-from relay.amqp.confirms import ReturnReason
 from relay.amqp.consuming.deliveries import DeliveryReader, RawDelivery
+from relay.amqp.frames import ReplyReason
 from relay.inbox.delivery import Delivery, delivery
 
 CHANNEL = 3
@@ -41,10 +41,10 @@ class Heard:
     def nacked(self, tag: int, *, multiple: bool) -> None:
         """Not of interest here."""
 
-    def returned(self, relay_id: str, reason: ReturnReason) -> None:
+    def returned(self, relay_id: str, reason: ReplyReason) -> None:
         """Not of interest here."""
 
-    def closed(self, reason: ReturnReason) -> None:
+    def closed(self, reason: ReplyReason) -> None:
         """Not of interest here."""
 
     def blocked(self, reason: str) -> None:
@@ -53,7 +53,7 @@ class Heard:
     def unblocked(self) -> None:
         """Not of interest here."""
 
-    def closing(self, reason: ReturnReason) -> None:
+    def closing(self, reason: ReplyReason) -> None:
         """Not of interest here."""
 
 

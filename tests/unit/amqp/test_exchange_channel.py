@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.events.broker import ExchangeProven, ExchangeQuarantined
 from relay.message import CONFIRMED, PublishResult, Verdict
 from tests.support.broker.publishing import batch, claim
 from tests.support.fakes.amqp_session_harness import Bench, opened, published, verdicts
 
-MISSING = ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
-REFUSED_PROPERTY = ReturnReason(406, "PRECONDITION_FAILED - user_id")
-TOPIC = ReturnReason(403, "ACCESS_REFUSED - access to topic 'k' in exchange 'x' in vhost '/' refused for user 'u'")
+MISSING = ReplyReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
+REFUSED_PROPERTY = ReplyReason(406, "PRECONDITION_FAILED - user_id")
+TOPIC = ReplyReason(403, "ACCESS_REFUSED - access to topic 'k' in exchange 'x' in vhost '/' refused for user 'u'")
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def test_a_channel_that_dies_of_nothing_that_was_sent_blames_nobody(bench: Bench
     bench.prove()
     job = bench.send("x")
     bench.pipe.handlers[1].replied(frames.QOS_OK)
-    bench.pipe.handlers[1].closed(ReturnReason(541, "INTERNAL_ERROR"))
+    bench.pipe.handlers[1].closed(ReplyReason(541, "INTERNAL_ERROR"))
     bench.pipe.handlers[2].acked(1, multiple=False)
     assert job.results == [CONFIRMED]
 
@@ -229,7 +229,7 @@ def test_a_topic_that_is_refused_says_nothing_of_the_exchange(bench: Bench, key:
     """403 for a routing key refuses the one message, whatever words it holds; the next may be allowed."""
     job = bench.submit(batch([claim("x", "k"), claim("x", "another")]))
     text = TOPIC.text.replace("'k'", f"'{key}'")
-    bench.pipe.handlers[1].closed(ReturnReason(403, text))
+    bench.pipe.handlers[1].closed(ReplyReason(403, text))
     bench.pipe.handlers[2].acked(1, multiple=False)
     assert verdicts(job) == [Verdict.REFUSED, Verdict.CONFIRMED]
     assert job.results[0] == PublishResult(Verdict.REFUSED, "access_refused", text)
@@ -246,14 +246,14 @@ def test_a_topic_that_is_refused_says_nothing_of_the_exchange(bench: Bench, key:
 def test_an_exchange_that_is_refused_is_refused_for_all(bench: Bench, text: str) -> None:
     """The words of RabbitMQ 3 and 4."""
     job = bench.send("x", "x", "x")
-    bench.pipe.handlers[1].closed(ReturnReason(403, text))
+    bench.pipe.handlers[1].closed(ReplyReason(403, text))
     assert job.results == [PublishResult(Verdict.REFUSED, "access_refused", text, of_exchange=True)] * 3
 
 
 def test_a_dead_channel_without_anything_in_flight_costs_nothing(bench: Bench) -> None:
     """The next message opens another one and goes alone."""
     bench.prove()
-    bench.pipe.handlers[1].closed(ReturnReason(541, "INTERNAL_ERROR"))
+    bench.pipe.handlers[1].closed(ReplyReason(541, "INTERNAL_ERROR"))
     job = bench.send("x", "x")
     assert bench.pipe.methods() == [(1, "Channel.CloseOk"), *opened(2), *published(1, 2)]
     bench.pipe.handlers[2].acked(1, multiple=False)

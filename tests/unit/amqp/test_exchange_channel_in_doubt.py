@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.message import CONFIRMED, Verdict
 from tests.support.fakes.amqp_session_harness import Bench, verdicts
 
-ENDED = ReturnReason(541, "INTERNAL_ERROR")
+ENDED = ReplyReason(541, "INTERNAL_ERROR")
 UNKNOWN, REFUSED = Verdict.UNKNOWN, Verdict.REFUSED
 
 
 @pytest.fixture(
     params=["NOT_FOUND - no exchange 'x' in vhost '/'", "ACCESS_REFUSED - write access to exchange 'x' in vhost '/' refused for user 'u'"]
 )
-def refusal(request: pytest.FixtureRequest) -> ReturnReason:
+def refusal(request: pytest.FixtureRequest) -> ReplyReason:
     """The exchange is gone, or may not be written to any more."""
-    return ReturnReason(404 if request.param.startswith("NOT") else 403, request.param)
+    return ReplyReason(404 if request.param.startswith("NOT") else 403, request.param)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def bench() -> Bench:
     return bench
 
 
-def test_what_was_accepted_before_its_exchange_went_is_unknown(bench: Bench, refusal: ReturnReason) -> None:
+def test_what_was_accepted_before_its_exchange_went_is_unknown(bench: Bench, refusal: ReplyReason) -> None:
     """Its confirm was on the way; the message that found the exchange gone is refused."""
     taken = bench.send(*["x"] * 20)
     for _ in range(2):
@@ -40,7 +40,7 @@ def test_what_was_accepted_before_its_exchange_went_is_unknown(bench: Bench, ref
     assert [REFUSED] == verdicts(late)
 
 
-def test_suspects_are_unknown_where_it_is_their_exchange_that_is_guilty(bench: Bench, refusal: ReturnReason) -> None:
+def test_suspects_are_unknown_where_it_is_their_exchange_that_is_guilty(bench: Bench, refusal: ReplyReason) -> None:
     """The broker may have taken those before the one that it refused; what it never looked at is refused."""
     job = bench.send(*["x"] * 40)
     bench.pipe.handlers[1].closed(refusal)
@@ -48,7 +48,7 @@ def test_suspects_are_unknown_where_it_is_their_exchange_that_is_guilty(bench: B
     assert [UNKNOWN] * 16 + [REFUSED] * 24 == verdicts(job)
 
 
-def test_what_was_accepted_once_stays_unknown_however_many_channels_die_of_it(bench: Bench, refusal: ReturnReason) -> None:
+def test_what_was_accepted_once_stays_unknown_however_many_channels_die_of_it(bench: Bench, refusal: ReplyReason) -> None:
     """It does so even where most of it is behind the next mark when it goes again."""
     job = bench.send(*["x"] * 40)
     for _ in range(3):
@@ -61,7 +61,7 @@ def test_what_was_accepted_once_stays_unknown_however_many_channels_die_of_it(be
     assert [REFUSED] == verdicts(late)
 
 
-def test_what_is_confirmed_after_all_is_a_success(bench: Bench, refusal: ReturnReason) -> None:
+def test_what_is_confirmed_after_all_is_a_success(bench: Bench, refusal: ReplyReason) -> None:
     """A doubt ends with the confirm."""
     job = bench.send("x", "x")
     bench.pipe.handlers[1].closed(ENDED)
@@ -75,5 +75,5 @@ def test_a_message_that_was_suspected_and_is_guilty_itself_is_refused(bench: Ben
     """It alone is at fault each time, so it must not come back for ever."""
     job = bench.send("x", "x")
     for channel in (1, 2, 3):
-        bench.pipe.handlers[channel].closed(ReturnReason(406, "PRECONDITION_FAILED - user_id"))
+        bench.pipe.handlers[channel].closed(ReplyReason(406, "PRECONDITION_FAILED - user_id"))
     assert [REFUSED] * 2 == verdicts(job)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.message import Verdict
 from tests.support.broker.publishing import batch, claim
 from tests.support.fakes.amqp_session_harness import Bench, published, verdicts
 
-MISSING = ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
+MISSING = ReplyReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def bench() -> Bench:
 def test_a_returned_message_is_no_success_although_it_is_acked(bench: Bench) -> None:
     """The broker takes responsibility for nothing there: its neighbour in the same ack is the success."""
     job = bench.send("x", "x")
-    bench.pipe.handlers[1].returned(job.claims[0].id, ReturnReason(312, "NO_ROUTE"))
+    bench.pipe.handlers[1].returned(job.claims[0].id, ReplyReason(312, "NO_ROUTE"))
     bench.pipe.handlers[1].acked(3, multiple=True)
     assert verdicts(job) == [Verdict.RETURNED, Verdict.CONFIRMED]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.message import Verdict
 from tests.support.broker.publishing import batch, claim
 from tests.support.fakes.amqp_session_harness import Bench, verdicts
 
 REFUSED = Verdict.REFUSED
-NOT_IMPERSONATOR = ReturnReason(406, "PRECONDITION_FAILED - user_id property set to 'you' but authenticated user was 'guest'")
-ANOTHER = ReturnReason(406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '/' of queue type stream")
+NOT_IMPERSONATOR = ReplyReason(406, "PRECONDITION_FAILED - user_id property set to 'you' but authenticated user was 'guest'")
+ANOTHER = ReplyReason(406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '/' of queue type stream")
 FOREIGN, OWN = (f'{{"userId": "{name}"}}' for name in ("you", "guest"))
 
 
@@ -53,7 +53,7 @@ def test_names_of_its_own_and_no_names_go_out_after_a_refusal(bench: Bench) -> N
 
 
 @pytest.mark.parametrize(("options", "reason"), [(FOREIGN, ANOTHER), (OWN, NOT_IMPERSONATOR)], ids=["another-refusal", "its-own-name"])
-def test_no_other_refusal_teaches_that(bench: Bench, options: str, reason: ReturnReason) -> None:
+def test_no_other_refusal_teaches_that(bench: Bench, options: str, reason: ReplyReason) -> None:
     """Neither another refusal of the same code does, nor these words about a message that names no other user."""
     bench.submit(batch([claim("x", options=options)]))
     bench.pipe.handlers[1].closed(reason)

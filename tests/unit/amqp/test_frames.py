@@ -17,7 +17,7 @@ from pamqp.header import ContentHeader
 from pamqp.heartbeat import Heartbeat
 
 from relay.amqp import frames as wire
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.errors import BrokerError
 
 Heard = tuple[object, ...]
@@ -39,7 +39,7 @@ class Recorder:
         """Write it down."""
         self.heard.append((self.channel, "nack", tag, multiple))
 
-    def returned(self, relay_id: str, reason: ReturnReason) -> None:
+    def returned(self, relay_id: str, reason: ReplyReason) -> None:
         """Write it down."""
         self.heard.append((self.channel, "return", relay_id, *reason))
 
@@ -47,11 +47,11 @@ class Recorder:
         """Write it down."""
         self.heard.append((self.channel, "reply", method))
 
-    def closed(self, reason: ReturnReason) -> None:
+    def closed(self, reason: ReplyReason) -> None:
         """Write it down."""
         self.heard.append((self.channel, "close", *reason))
 
-    def closing(self, reason: ReturnReason) -> None:
+    def closing(self, reason: ReplyReason) -> None:
         """Write it down."""
         self.heard.append((self.channel, "close", *reason))
 

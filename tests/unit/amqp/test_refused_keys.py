@@ -8,7 +8,7 @@ from pamqp.frame import unmarshal
 
 from relay.amqp import frames
 from relay.amqp.close_reasons import FORMS, Form, Subject
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.amqp.publishing.refused_keys import MAX_KEYS, REMEMBERED, RefusedKeys
 from relay.message import Verdict
@@ -16,8 +16,8 @@ from tests.support.broker.publishing import batch, claim
 from tests.support.fakes.amqp_session_harness import Bench, verdicts
 
 REFUSED, CONFIRMED = Verdict.REFUSED, Verdict.CONFIRMED
-TOPIC = ReturnReason(403, "ACCESS_REFUSED - access to topic 'no' in exchange 'x' in vhost '/' refused for user 'u'")
-ANOTHER = ReturnReason(406, "PRECONDITION_FAILED - user_id property set to 'you' but authenticated user was 'guest'")
+TOPIC = ReplyReason(403, "ACCESS_REFUSED - access to topic 'no' in exchange 'x' in vhost '/' refused for user 'u'")
+ANOTHER = ReplyReason(406, "PRECONDITION_FAILED - user_id property set to 'you' but authenticated user was 'guest'")
 MANY = 1_000_000
 
 
@@ -57,7 +57,7 @@ def take(bench: Bench, channel: int, tag: int = 1) -> None:
 @pytest.mark.parametrize("form", [form for form in FORMS if form.about is Subject.TOPIC_REFUSED], ids=lambda form: form.versions)
 def test_a_key_that_was_refused_is_not_asked_for_again_for_a_while(form: Form) -> None:
     """Its messages, also such as wait, are refused at once, whichever version's words taught it; then the broker is asked again."""
-    reason = ReturnReason(403, form.text)
+    reason = ReplyReason(403, form.text)
     bench = Bench()
     job = submit(bench, "no", "yes", "no")
     bench.pipe.handlers[1].closed(reason)
@@ -130,7 +130,7 @@ def test_what_was_returned_was_no_matter_of_permission(bench: Bench) -> None:
     """Its key is known from then on."""
     first = submit(bench, "nowhere")
     [(asks, _)] = written(bench)
-    bench.pipe.handlers[asks].returned(first.claims[0].id, ReturnReason(312, "NO_ROUTE"))
+    bench.pipe.handlers[asks].returned(first.claims[0].id, ReplyReason(312, "NO_ROUTE"))
     take(bench, asks)
     submit(bench, "nowhere")
     [(channel, _)] = written(bench)

@@ -9,8 +9,8 @@ import pytest
 from yarl import URL
 
 from relay.amqp.close_reasons import FORMS, CloseReason, Form, Subject, said
-from relay.amqp.confirms import ReturnReason
 from relay.amqp.connection_errors import channels_allowed, connect_sentence
+from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.refusals import refusal_of
 
 LIMIT = 7
@@ -49,30 +49,30 @@ def cuts(text: str) -> Iterator[str]:
 def test_no_name_in_a_sentence_makes_it_another(form: Form) -> None:
     """Exchanges, queues, keys, users, vhosts and nodes that quote the broker's words, whole sentences of it included."""
     for whole in (quoting(form, name) for name in HOSTILE):
-        assert said(ReturnReason(form.code, whole)) == CloseReason(form.about, LIMIT if "{limit}" in form.text else None), whole
+        assert said(ReplyReason(form.code, whole)) == CloseReason(form.about, LIMIT if "{limit}" in form.text else None), whole
         for text in cuts(whole):
-            found = said(ReturnReason(form.code, text))
+            found = said(ReplyReason(form.code, text))
             assert found is None or found.about == form.about, text
-            assert refusal_of(ReturnReason(form.code, text)).of_exchange == (form.about in EXCHANGES), text
-            assert channels_allowed(ReturnReason(form.code, text)) in ({LIMIT, 0} if form.about in CHANNELS else {None}), text
+            assert refusal_of(ReplyReason(form.code, text)).of_exchange == (form.about in EXCHANGES), text
+            assert channels_allowed(ReplyReason(form.code, text)) in ({LIMIT, 0} if form.about in CHANNELS else {None}), text
 
 
 def test_a_stream_is_known_although_the_end_of_its_sentence_is_cut_off() -> None:
     """Another argument that is invalid, of a queue with a hostile name, is none."""
-    assert CloseReason(Subject.STREAM) == said(ReturnReason(406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'qqqqqqqq..."))
-    assert said(ReturnReason(406, "PRECONDITION_FAILED - invalid arg 'x-credit' for queue 'invalid arg 'x-priority'' in vhost '/'")) is None
+    assert CloseReason(Subject.STREAM) == said(ReplyReason(406, "PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'qqqqqqqq..."))
+    assert said(ReplyReason(406, "PRECONDITION_FAILED - invalid arg 'x-credit' for queue 'invalid arg 'x-priority'' in vhost '/'")) is None
 
 
 @pytest.mark.parametrize("form", FORMS, ids=[f"{form.about.name}-{number}" for number, form in enumerate(FORMS)])
 def test_a_sentence_of_another_code_is_none_of_these(form: Form) -> None:
     """The code is the broker's own word too."""
-    assert said(ReturnReason(311, form.text)) is None
+    assert said(ReplyReason(311, form.text)) is None
 
 
 def test_what_is_no_sentence_of_the_list_is_about_nothing() -> None:
     """Nor is one that has such a sentence in its middle."""
     for text in ("", "NOT_ALLOWED", "NOT_ALLOWED - New secret was refused by one of the backends", "x" + FORMS[0].text):
-        assert said(ReturnReason(530, text)) is None
+        assert said(ReplyReason(530, text)) is None
 
 
 REFUSED = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
@@ -96,7 +96,7 @@ DENIED = "NOT_ALLOWED - access to vhost 'v' refused for user"
 )
 def test_each_refusal_of_a_login_has_the_advice_that_mends_it(code: int, text: str, words: str) -> None:
     """It quotes the broker, and names what to do about that and nothing else."""
-    sentence = connect_sentence(URL("amqp://u:secret@broker.example/v"), OSError(), ReturnReason(code, text))
+    sentence = connect_sentence(URL("amqp://u:secret@broker.example/v"), OSError(), ReplyReason(code, text))
     assert words in sentence
     assert f"({code} {text})" in sentence
     assert "secret" not in sentence

@@ -7,7 +7,7 @@ import cProfile
 import pytest
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.exchange_memory import FORGET_AFTER
 from relay.amqp.publishing.probes import ANSWERS_WITHIN, MAX_PROBES
 from relay.amqp.publishing.publish_batch import PublishBatch
@@ -99,7 +99,7 @@ def test_a_channel_that_both_sides_close_at_once_is_answered() -> None:
     bench.prove()
     bench.send("y")
     bench.pipe.methods()
-    bench.pipe.handlers[1].closed(ReturnReason(541, "INTERNAL_ERROR"))
+    bench.pipe.handlers[1].closed(ReplyReason(541, "INTERNAL_ERROR"))
     assert bench.pipe.methods() == [(1, "Channel.CloseOk")]
     assert 1 in bench.pipe.handlers
 
@@ -110,7 +110,7 @@ def test_names_of_exchanges_do_not_pile_up() -> None:
     for number in range(100):
         bench.send(f"missing {number}")
         [channel] = bench.pipe.handlers
-        bench.pipe.handlers[channel].closed(ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'"))
+        bench.pipe.handlers[channel].closed(ReplyReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'"))
     assert len(bench.session._exchange_channels) <= 20
 
 
@@ -126,7 +126,7 @@ def test_silence_is_told_by_exchange(bench: Bench) -> None:
     assert bench.session.in_flight() == {"x": 2}
 
 
-MISSING = ReturnReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
+MISSING = ReplyReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 
 
 def test_few_exchanges_are_asked_for_at_once_and_a_proven_one_goes_beside_them(bench: Bench) -> None:
@@ -156,7 +156,7 @@ def test_an_exchange_in_quarantine_whose_queues_are_silent_keeps_none_from_being
     bench.send(*slow * 20)
     for channel in range(1, MAX_PROBES + 1):
         bench.pipe.handlers[channel].replied(frames.QOS_OK)
-        bench.pipe.handlers[channel].closed(ReturnReason(541, "INTERNAL_ERROR"))
+        bench.pipe.handlers[channel].closed(ReplyReason(541, "INTERNAL_ERROR"))
     bench.send("new")
     assert "publish new" not in [name for _, name in bench.pipe.methods()]
     bench.pipe.handlers[max(bench.pipe.handlers)].replied(frames.QOS_OK)

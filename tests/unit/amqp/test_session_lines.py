@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.publish_batch import PublishBatch
 from tests.support.broker.publishing import batch, claim
 from tests.support.fakes.amqp_session_harness import Bench, opened, published
 
-GUILTY = ReturnReason(406, "PRECONDITION_FAILED - user_id")
+GUILTY = ReplyReason(406, "PRECONDITION_FAILED - user_id")
 
 
 def test_an_exchange_that_waits_gets_a_number_when_the_broker_counts_it_no_more() -> None:

@@ -62,7 +62,7 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     made = Network()
     monkeypatch.setattr(supervisor, "connect", made.connect)
     monkeypatch.setattr(supervisor.asyncio, "sleep", made.pause)  # type: ignore[attr-defined]
-    monkeypatch.setattr(supervisor.random, "random", lambda: 0.0)  # type: ignore[attr-defined]
+    monkeypatch.setattr("random.random", lambda: 0.0)
     return made
 
 

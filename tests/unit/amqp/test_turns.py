@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.amqp import frames
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.amqp.publishing.turn import TURN
 from relay.message import Verdict
@@ -79,7 +79,7 @@ def test_a_missing_exchange_refuses_at_once_what_its_turn_does_not_look_at(bench
     """A message that can never be sent is reported as such at its next attempt."""
     bench.slow = False
     job = bench.send("missing")
-    bench.pipe.handlers[2].closed(ReturnReason(404, "NOT_FOUND - no exchange 'missing' in vhost '/'"))
+    bench.pipe.handlers[2].closed(ReplyReason(404, "NOT_FOUND - no exchange 'missing' in vhost '/'"))
     assert [Verdict.REFUSED] == verdicts(job)
     bench.slow = True
     job = bench.submit(batch([claim("missing", options='{"priority": 256}') for _ in range(MANY)]))
@@ -137,7 +137,7 @@ def test_what_is_routed_anew_has_a_turn_of_its_own(bench: SlowBench) -> None:
     """Not the rest of one that was over."""
     bench.slow = False
     bench.send("missing")
-    bench.pipe.handlers[2].closed(ReturnReason(404, "NOT_FOUND - no exchange 'missing' in vhost '/'"))
+    bench.pipe.handlers[2].closed(ReplyReason(404, "NOT_FOUND - no exchange 'missing' in vhost '/'"))
     bench.slow = True
     bench.send(*["x"] * MANY)
     bench.slow = False

@@ -46,7 +46,7 @@ async def test_what_a_claim_puts_back_is_looked_for_at_once(relay: Relay, *, fai
     """By every source that may find it, also where the claim fails in the end."""
 
     async def claim(_room: int, _room_bytes: int) -> tuple[Batch | None, bool]:
-        relay.base.store._shelf._on_put_back()
+        relay.base.store._deferred._on_put_back()
         if fails:
             raise StoreError("a lock of somebody else", in_passing=True)
         return None, False

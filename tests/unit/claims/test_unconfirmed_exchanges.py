@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from relay.amqp.close_reasons import FORMS, Form, Subject
-from relay.amqp.confirms import ReturnReason
+from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.refusals import refusal_of
 from relay.claims import unconfirmed_exchanges as module
 from relay.claims.backlog import Backlog
@@ -79,7 +79,7 @@ def test_an_exchange_is_known_from_its_first_confirm_until_the_broker_refuses_it
 def test_only_what_is_said_of_the_exchange_makes_it_strange(strangers: UnconfirmedExchanges, form: Form) -> None:
     """A routing key that is not permitted, or a foreign name, is a matter of one message, whatever its code."""
     strangers.learn(told(a=CONFIRMED))
-    strangers.learn(told(a=refusal_of(ReturnReason(form.code, form.text))))
+    strangers.learn(told(a=refusal_of(ReplyReason(form.code, form.text))))
 
     assert ("a" in strangers) == TOLD[form.about]
 

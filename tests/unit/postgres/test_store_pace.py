@@ -66,7 +66,7 @@ async def test_claims_of_payloads_that_fit_one_piece_grow_again(clock: Clock, pi
     played = Played()
     with pytest.raises(StoreError):
         await played.claim(answer=StoreError("Silent.", unanswered=True))
-    played.store._shelf.pace.piece = piece
+    played.store._deferred.pace.piece = piece
 
     async def quick() -> list[tuple[bytes, int, float, None]]:
         clock.now += 0.01
@@ -77,7 +77,7 @@ async def test_claims_of_payloads_that_fit_one_piece_grow_again(clock: Clock, pi
         played.answers["read_payload"].append(quick)
         bounds.append((await brought(played, due_rows(LEFT, found=2)))[0])
     assert [LEAST << doubled for doubled in range(bounds.index(USUAL) + 1)] + [PLENTY] == bounds
-    assert piece == played.store._shelf.pace.piece
+    assert piece == played.store._deferred.pace.piece
 
 
 @timeless
@@ -85,7 +85,7 @@ async def test_a_payload_that_comes_slowly_lets_no_larger_claim_follow(clock: Cl
     """Though its claim came at once."""
     played = Played()
     await played.claim()
-    played.store._shelf.pace.too_slow()
+    played.store._deferred.pace.too_slow()
 
     async def slow() -> list[tuple[bytes, int, float, None]]:
         clock.now += 1.0
@@ -145,7 +145,7 @@ async def test_a_claim_for_which_the_window_had_no_room_lets_no_larger_one_follo
     """It came quickly because it was allowed next to nothing."""
     played = Played()
     await played.claim()
-    played.store._shelf.pace.too_slow()
+    played.store._deferred.pace.too_slow()
     await played.claim(limit_bytes=1000, answer=due_rows(a_claim(), found=2))
 
     assert (USUAL // GROWTH, LARGE) == await brought(played)
@@ -169,6 +169,6 @@ async def test_a_claim_asks_for_one_message_at_least() -> None:
     """However much more memory than expected the others took."""
     played = Played()
     for _ in range(20):
-        played.store._shelf.pace.overfull()
+        played.store._deferred.pace.overfull()
     await played.claim(limit_bytes=1)
     assert [1] == [values["limit_bytes"] for values in played.values if "limit_bytes" in values]
