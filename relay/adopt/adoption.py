@@ -86,7 +86,7 @@ class Adoption:
         """Return the SQL that diverts new rows.
 
         Raises:
-            AdoptError: the table is not in the phase before this one.
+            AdoptError: the table is not in the phase `mirror`.
         """
         self._must_be("mirror", "switch")
         return self.script.switch()

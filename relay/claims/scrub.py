@@ -20,7 +20,7 @@ from relay.message import START, Position
 from relay.ports import Page, Sought
 
 ROUND = 2.0
-"""Seconds between two rounds: well below the five seconds after the lock time, in which a dead relay's messages must have been sent."""
+"""Seconds between two rounds: well below five, because a dead relay's messages must be sent within five seconds after the lock time."""
 SHARE = 0.25
 """Share of the time that pages may take in the database."""
 WHOLE = 10.0

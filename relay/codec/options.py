@@ -39,7 +39,7 @@ are left out too. An unexpected value closes the connection of the publisher, of
 
 
 class Plan(NamedTuple):
-    """Options as property bytes in wire order; the parts that differ between messages are filled in."""
+    """Options as property bytes in wire order; the encoder fills in the parts that differ between messages."""
 
     mandatory: bool | None
     flags: int

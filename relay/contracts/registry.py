@@ -18,8 +18,7 @@ MAX_TOTAL: Final = 512 << 20
 _MAX_EXPLAINED: Final = 256 << 10
 """Size of a schema up to which a violation is explained inline: an explanation compiles the schema once more for each of its levels."""
 _FULL: Final = (
-    f"The contracts that were added before it fill the {MAX_TOTAL >> 20} MiB that a relay has for all contracts: "
-    "remove some, or shorten them."
+    f"Contracts that were added earlier fill the {MAX_TOTAL >> 20} MiB that a relay has for all contracts: remove some, or shorten them."
 )
 _KEYS_KEPT: Final = 4096
 """Routing keys of an exchange whose contracts are cached; a further one clears the cache."""
@@ -45,7 +44,7 @@ class Contract(NamedTuple):
 
 
 class UnusableContract(NamedTuple):
-    """A contract that cannot be read."""
+    """A contract that cannot be used."""
 
     contract: Contract
     sentence: str
@@ -83,7 +82,7 @@ class Contracts:
 
     def __init__(self, rows: Iterable[Contract] = (), *, compile_schema: Callable[[str], Schema] = compiled) -> None:
         self.unusable: list[UnusableContract] = []
-        """Unreadable contracts, whose messages stay unchecked."""
+        """Contracts that cannot be used, whose messages stay unchecked."""
         self._exchanges: dict[str, list[CompiledContract]] = defaultdict(list)
         self._patterns: dict[str, Patterns] = {}
         self._known: dict[str, dict[str, tuple[CompiledContract, ...]]] = {}

@@ -42,7 +42,7 @@ class Postgres(Server):
 
     Args:
         bin_folder: where `initdb` and `postgres` are; `find_postgres` by default.
-        settings: further settings, each `name=value`; they win over the built-in ones.
+        settings: further settings, each `name=value`; they win over the built-in ones, except for port, addresses and sockets.
         fsync: keep committed data even if the machine fails, not only the server; off is faster.
     """
 

@@ -50,7 +50,8 @@ def check(
             max=86_400,
             metavar="SECONDS",
             help="Seconds between the two scans of claimable messages; 0 for a single scan. If left out, the second scan begins 10 seconds "
-            "after the moment at which all relays have scanned the whole queue. So no message is named that a relay has not seen yet.",
+            "after the moment at which all relays have scanned the whole queue. So no message is named only "
+            "because a relay has not come to it yet.",
         ),
     ] = None,
 ) -> None:

@@ -103,7 +103,7 @@ def watch_dead(
     poll: Annotated[float, typer.Option(min=0.1, max=3600, help="Longest pause between two polls, in seconds.")] = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Handle each dead message without an acknowledgement, present or future, by a line, a command, a webhook or a replay, until SIGTERM.
+    """Handle each unacknowledged dead message, present or future, by a line, a command, a webhook or a replay, until SIGTERM.
 
     Each is handled at least once: again after a restart, unless it is acknowledged (--ack, or by hand). A kill between handling and
     acknowledgement also repeats it.

@@ -60,8 +60,8 @@ class ReconcileComparison:
         typer.Option(
             "--queue",
             metavar="EXCHANGE=QUEUE,…",
-            help="Queues that must each get the exchange's messages; * means every queue with receipts of the exchange's messages that "
-            "have the same routing key.",
+            help="Queues that must each get the exchange's messages; * means, for each message, every queue with receipts of messages that "
+            "have its exchange and routing key.",
         ),
     ] = None
     grace: Annotated[

@@ -43,7 +43,7 @@ def watch(plan: WatchPlan, *, once: bool, poll: float) -> int:
 
 
 class _WatchSession:
-    """Runs a watch over one connection after the other; of watches with the same handlers only one is active."""
+    """Runs a watch, through one connection after the other; of watches with the same handlers only one is active."""
 
     def __init__(self, work: DeadWatch, plan: WatchPlan, stopped: Callable[[], bool]) -> None:
         self._work = work

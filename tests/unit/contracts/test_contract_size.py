@@ -115,9 +115,9 @@ def test_contracts_for_which_there_is_no_room_are_left_out_the_newest_first(monk
     assert 3 == len(held)
     assert ["k9", "k8", "k7"] == [one.contract.routing_key for key in ("k9", "k8", "k7") for one in held.of("orders", key)]
     assert [one.routing_key for one in rows[3:]] == [one.contract.routing_key for one in held.unusable]
-    assert {
-        "The contracts that were added before it fill the 512 MiB that a relay has for all contracts: remove some, or shorten them."
-    } == {one.sentence for one in held.unusable}
+    assert {"Contracts that were added earlier fill the 512 MiB that a relay has for all contracts: remove some, or shorten them."} == {
+        one.sentence for one in held.unusable
+    }
     assert 4 == len(compilations)
 
 
