@@ -28,16 +28,22 @@ class DeadCursor:
         self._floor = 0
         self._seen: dict[Place, str] = {}
 
-    def unseen(self, opened: OperatorSession, exchange: str | None = None, after: Place | None = None) -> Iterator[dict[str, Any]]:
-        """Dead messages that were not seen yet, page by page; if given, only those of an exchange after a place."""
-        place = after or (self._floor, 0, 0)
+    def unseen(self, opened: OperatorSession) -> Iterator[dict[str, Any]]:
+        """Dead messages that were not seen yet, page by page."""
+        yield from self._unseen(opened, None, (self._floor, 0, 0), PAGE)
+
+    def unseen_of(self, opened: OperatorSession, exchange: str, after: Place, most: int) -> Iterator[dict[str, Any]]:
+        """Those of an exchange after a place; a page has at most so many, as the search for them ends with the last."""
+        yield from self._unseen(opened, exchange, after, min(PAGE, most))
+
+    def _unseen(self, opened: OperatorSession, exchange: str | None, place: Place, most: int) -> Iterator[dict[str, Any]]:
         while True:
-            page = self._page(opened, place, PAGE, exchange)
+            page = self._page(opened, place, most, exchange)
             for dead in page:
                 place = place_of(dead)
                 if place not in self._seen:
                     yield dead
-            if len(page) < PAGE:
+            if len(page) < most:
                 return
 
     def read(self, opened: OperatorSession, place: Place) -> dict[str, Any] | None:
@@ -50,7 +56,11 @@ class DeadCursor:
 
     def knows(self, place: Place) -> bool:
         """Whether the message at a place was seen."""
-        return place[0] < self._floor or place in self._seen
+        return self.is_below(place) or place in self._seen
+
+    def is_below(self, place: Place) -> bool:
+        """Whether a place is below the floor."""
+        return place[0] < self._floor
 
     def rise(self, floor: int, but: Callable[[str, Place], bool] = lambda *_: False) -> None:
         """Note that every message below the floor was seen, except those that must be read again."""

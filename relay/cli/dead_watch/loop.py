@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 from relay.cli.common.output import count
 from relay.cli.common.support import complain
 from relay.cli.dead_watch.actions import CannotHandle, Dead, RetryLater, pause
-from relay.cli.dead_watch.cursor import DeadCursor, Place, place_of, read_floor
+from relay.cli.dead_watch.cursor import place_of
+from relay.cli.dead_watch.lines import DeadLines
 from relay.cli.dead_watch.lock_waits import PAUSE, LockWaits
 from relay.cli.dead_watch.plan import WatchPlan
 from relay.cli.dead_watch.replayer import BY, Replayer
-from relay.cli.dead_watch.turns import ExchangeTurns, WaitingTry
+from relay.cli.dead_watch.turns import WaitingTry
 from relay.errors import StoreError
 from relay.postgres.operator_session import BusyError
 
 if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
-LOOK_EVERY: Final = 1.0
-"""Seconds of handling after which the watch polls for new messages; longer if a poll takes longer."""
 REPORT_SECONDS: Final = 5.0
 """Seconds between two lines of progress."""
 
@@ -40,20 +39,16 @@ class DeadWatch:
     def __init__(self, plan: WatchPlan, *, stopped: Callable[[], bool]) -> None:
         self._plan = plan
         self._stopped = stopped
-        self._walk = DeadCursor(plan.wanted)
-        self._turns = ExchangeTurns()
-        self._is_cut = False
+        self._lines = DeadLines(plan.wanted, line_up=self._line_up)
         self._is_locked = False
         self._acks = LockWaits(self._acknowledge, what="is not acknowledged")
         self._reported = time.monotonic()
-        self._turn = LOOK_EVERY
         self._replays = [
             Replayer(rule, earlier=plan.rules[:place], wanted=plan.wanted, ready=self._is_ready) for place, rule in enumerate(plan.rules)
         ]
-        self._parts: list[Callable[[OperatorSession], None]] = [
-            partial(self._acks.again, stopped=stopped),
-            *([self._read_new, self._tell] if plan.handlers else []),
-        ]
+        self._parts: list[Callable[[OperatorSession], None]] = [partial(self._acks.again, stopped=stopped)]
+        if plan.handlers:
+            self._parts += [partial(self._lines.read, stopped=stopped), self._tell]
         self._parts += [partial(each.round, stopped=stopped) for each in self._replays]
         self.handled = 0
         self.given_up = 0
@@ -66,8 +61,7 @@ class DeadWatch:
     @property
     def is_busy(self) -> bool:
         """Whether the next round has work at once, apart from failed messages."""
-        unread = self._is_cut and not self._turns.is_full
-        due = unread or self._turns.has_untold or any(each.until_due() <= 0 for each in self._replays)
+        due = self._lines.has_untold or any(each.until_due() <= 0 for each in self._replays)
         return due and not self._is_locked
 
     def round(self, opened: OperatorSession) -> None:
@@ -90,7 +84,7 @@ class DeadWatch:
             return 0.0
         if self._is_locked:
             return min(longest, PAUSE)
-        due = (self._turns.until_due(time.monotonic()), self._acks.until_due(), *(each.until_due() for each in self._replays))
+        due = (self._lines.until_due(), self._acks.until_due(), *(each.until_due() for each in self._replays))
         return max(min(longest, *due), 0.0)
 
     def summary(self) -> str:
@@ -104,62 +98,23 @@ class DeadWatch:
 
     @property
     def _waiting(self) -> int:
-        return self._turns.waiting + len(self._acks) + sum(len(each.locked) for each in self._replays)
+        return self._lines.waiting + len(self._acks) + sum(len(each.locked) for each in self._replays)
 
-    def _read_new(self, opened: OperatorSession) -> None:
-        """Read new messages, of each exchange as many as there is room for."""
-        began = time.monotonic()
-        try:
-            self._read_to_the_end(opened)
-        finally:
-            self._turn = max(LOOK_EVERY, time.monotonic() - began)
-
-    def _read_to_the_end(self, opened: OperatorSession) -> None:
-        # The floor is read before the messages: those that become visible later are at or above it.
-        floor = read_floor(opened)
-        self._is_cut = True
-        for dead in self._walk.unseen(opened):
-            exchange, place = dead["exchange"], place_of(dead)
-            if self._stopped():
-                return
-            if self._turns.is_left(exchange, place):
-                continue
-            if self._turns.admits(exchange):
-                self._add(dead)
-            elif not self._turns.leave(exchange, place):
-                return
-        self._is_cut = False
-        self._walk.rise(floor, self._turns.is_left)
-
-    def _read_on(self, opened: OperatorSession, exchange: str, after: Place) -> None:
-        """Read more messages of an exchange."""
-        for dead in self._walk.unseen(opened, exchange, after):
-            if not self._turns.admits(exchange):
-                self._turns.leave(exchange, place_of(dead))
-                return
-            self._add(dead)
-        self._turns.read_all(exchange)
-
-    def _add(self, dead: Dead) -> None:
-        self._turns.put(WaitingTry(dead["exchange"], place_of(dead), self._plan.handlers, time.monotonic(), dead))
-        self._walk.saw(dead)
+    def _line_up(self, dead: Dead) -> WaitingTry:
+        return WaitingTry(dead["exchange"], place_of(dead), self._plan.handlers, time.monotonic(), dead)
 
     def _tell(self, opened: OperatorSession) -> None:
-        end = time.monotonic() + self._turn
-        while not self._stopped() and (now := time.monotonic()) < end and (exchange := self._turns.next(now)) is not None:
-            if (after := self._turns.unread(exchange)) is not None:
-                self._read_on(opened, exchange, after)
-            if (one := self._turns.take(exchange, time.monotonic())) is not None:
-                self._handle(opened, one)
+        for one in self._lines.in_turn(opened, self._stopped):
+            self._handle(opened, one)
 
     def _handle(self, opened: OperatorSession, one: WaitingTry) -> None:
         try:
             dead = self._read(opened, one)
         except StoreError:
-            self._turns.put(one)
+            self._lines.put(one)
             raise
         except BusyError as error:
-            self._turns.put(replace(one, dead=None, due=time.monotonic() + PAUSE))
+            self._lines.put(replace(one, dead=None, due=time.monotonic() + PAUSE))
             self._acks.say(f"A message is not reported yet, and is tried again: {error}")
             return
         if dead is None:
@@ -176,7 +131,7 @@ class DeadWatch:
             if tries > one.tries:
                 wait = max(wait, pause(one.tries))
             rest = [each for each, _ in left]
-            self._turns.put(WaitingTry(one.exchange, one.place, rest, time.monotonic() + wait, tries=tries, spoilt=spoilt))
+            self._lines.put(WaitingTry(one.exchange, one.place, rest, time.monotonic() + wait, tries=tries, spoilt=spoilt))
         elif left or spoilt:
             self._give_up(dead, tries if left else 0)
         else:
@@ -184,7 +139,7 @@ class DeadWatch:
 
     def _read(self, opened: OperatorSession, one: WaitingTry) -> Dead | None:
         """A message with the values for the handlers; None if it was acknowledged since its last attempt."""
-        dead = one.dead or self._walk.read(opened, one.place)
+        dead = one.dead or self._lines.reread(opened, one.place)
         return self._plan.look(opened, dead) if dead and self._plan.look else dead
 
     def _give_up(self, dead: Dead, tries: int) -> None:
@@ -206,5 +161,4 @@ class DeadWatch:
 
     def _is_ready(self, dead: Mapping[str, Any]) -> bool:
         """Whether the handlers have finished with a message: a replay answers it, and would hide it from them."""
-        place = place_of(dead)
-        return not self._plan.handlers or (self._walk.knows(place) and not self._turns.is_open(dead["exchange"], place))
+        return not self._plan.handlers or self._lines.is_done(dead)

@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from relay.cli.common.output import count
 from relay.cli.common.support import complain
-from relay.cli.dead_watch.cursor import PAGE, DeadCursor, place_of, read_floor
+from relay.cli.dead_watch import turns
+from relay.cli.dead_watch.actions import Dead
+from relay.cli.dead_watch.cursor import place_of
+from relay.cli.dead_watch.lines import DeadLines, Sort
 from relay.cli.dead_watch.lock_waits import LockWaits
 from relay.cli.dead_watch.replay_rules import Rule
+from relay.cli.dead_watch.turns import WaitingTry
 from relay.postgres.operator_session import BusyError, NotFoundError, RefusedError
 
 if TYPE_CHECKING:
@@ -37,53 +41,54 @@ class Replayer:
     ) -> None:
         self._rule = rule
         self._earlier = earlier
-        self._walk = DeadCursor(wanted)
         self._ready = ready
-        self._due = float("inf")
+        self._lines = DeadLines(wanted, line_up=self._line_up, sort=self._sort, clock=self._clock, untold=turns.MAX_WAITING)
+        self._ahead = 0.0
+        self._next_due = float("inf")
         self.locked = LockWaits(self._replay, what="is not replayed")
         self.replayed = 0
         self.refused = 0
 
     def round(self, opened: OperatorSession, stopped: Callable[[], bool]) -> None:
-        """Replay due messages, for a limited time."""
+        """Replay due messages by their exchanges' turns, for a limited time."""
         self.locked.again(opened, stopped)
-        floor, now = read_floor(opened), opened.now()
-        self._due = float("inf")
-        last = self.replayed + self.refused + PAGE
-        for dead in self._walk.unseen(opened):
-            if stopped():
-                return
-            place = place_of(dead)
-            if not self._ready(dead):
-                floor = min(floor, place[0])
-            elif (wait := self._wait(dead, now)) > 0 or self.replayed + self.refused >= last:
-                # The following messages died later, so none of them is due much earlier.
-                self._due = time.monotonic() + wait
-                floor = min(floor, place[0])
-                break
-            else:
-                self._walk.saw(dead)
-                if self._is_mine_to_replay(dead) and not self.locked.do(opened, dead):
-                    # The watch has other work; the next round continues here.
-                    self._due = time.monotonic()
-                    floor = min(floor, place[0])
-                    break
-        self._walk.rise(floor)
+        self._ahead = opened.now().timestamp() - time.monotonic()
+        self._next_due = float("inf")
+        self._lines.read(opened, stopped)
+        for one in self._lines.in_turn(opened, stopped):
+            if one.dead is not None:
+                self.locked.do(opened, one.dead)
 
     def until_due(self) -> float:
         """Seconds until a message is due."""
-        return min(self._due - time.monotonic(), self.locked.until_due())
+        return min(self._next_due - self._clock(), self._lines.until_due(), self.locked.until_due())
 
-    def _is_mine_to_replay(self, dead: Mapping[str, Any]) -> bool:
-        return self._rule.matches(dict(dead)) and not any(each.matches(dict(dead)) for each in self._earlier)
+    def _clock(self) -> float:
+        """The database's time."""
+        return time.monotonic() + self._ahead
 
-    def _wait(self, dead: Mapping[str, Any], now: datetime) -> float:
-        """Seconds, by the database's clock, until a message of this rule may go."""
-        if not self._is_mine_to_replay(dead):
-            return 0.0
+    def _sort(self, dead: Dead) -> Sort:
+        if not self._ready(dead):
+            return Sort.LATER
+        if not self._rule.matches(dead) or any(each.matches(dead) for each in self._earlier):
+            return Sort.OTHERS
+        if (due := self._due(dead)) <= self._clock():
+            return Sort.MINE
+        # The following messages died later, so none of them is due much earlier.
+        self._next_due = min(self._next_due, due)
+        return Sort.LAST
+
+    def _line_up(self, dead: Dead) -> WaitingTry:
+        named = {name: dead[name] for name in ("id", "xid", "seq")}
+        # What is due goes in the order in which it was read, which is that of the deaths.
+        due = 0.0 if (due := self._due(dead)) <= self._clock() else due
+        return WaitingTry(dead["exchange"], place_of(dead), (), due, named)
+
+    def _due(self, dead: Dead) -> float:
+        """When a message of this rule may go, by the database's clock."""
         died = dead["archived_at"]
         # A time outside the calendar was written with triggers disabled.
-        return (died - now + self._rule.after).total_seconds() if isinstance(died, datetime) else 0.0
+        return died.timestamp() + self._rule.after.total_seconds() if isinstance(died, datetime) else 0.0
 
     def _replay(self, opened: OperatorSession, dead: Mapping[str, Any]) -> None:
         """Replay a message, by its id, xid and seq."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +15,7 @@ from relay.cli.dead_watch.cursor import Place, before
 MAX_UNREPORTED: Final = 500
 """Messages in memory that were not handled yet, for all exchanges together; each exchange has room for one."""
 MAX_WAITING: Final = 10_000
-"""Messages that wait for a retry, shared in the same way; an exchange that has used its share is not read further."""
+"""Messages that wait for a retry, or for one rule's replay, shared in the same way; an exchange with a used share is not read further."""
 MAX_EXCHANGES: Final = 5000
 """Exchanges with messages to handle; at this number no further exchange is read."""
 
@@ -38,10 +39,6 @@ class WaitingTry:
 class _Line:
     """The messages of one exchange."""
 
-    since: int
-    """Orders the lines: by arrival, and after a turn by the turn's end."""
-    fresh: bool = True
-    """Whether the exchange had no turn yet."""
     heap: list[tuple[float, int, WaitingTry]] = field(default_factory=list)
     waiting_first: int = 0
     read_to: Place | None = None
@@ -56,10 +53,18 @@ class ExchangeTurns:
     """Holds messages by exchange, and gives the exchanges turns.
 
     Every other turn goes to the newest exchange if it had no turn yet, so that a new one need not wait for all others.
+
+    Args:
+        untold: messages that had no try yet, for all exchanges together; each exchange has room for one.
+
     """
 
-    def __init__(self) -> None:
-        self._lines: dict[str, _Line] = {}
+    def __init__(self, untold: int | None = None) -> None:
+        self._untold = untold or MAX_UNREPORTED
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        """In the order of their arrival, and after a turn of the turn's end."""
+        self._fresh: OrderedDict[str, None] = OrderedDict()
+        """Exchanges that had no turn yet, in the order of their arrival."""
         self._open: set[Place] = set()
         self._counter = itertools.count()
         self._served: str | None = None
@@ -85,13 +90,18 @@ class ExchangeTurns:
         line = self._lines.get(exchange)
         if line is None:
             return not self.is_full
-        return line.waiting_first < self._share(MAX_UNREPORTED) and line.waiting < self._share(MAX_WAITING)
+        return line.waiting_first < self._share(self._untold) and line.waiting < self._share(MAX_WAITING)
+
+    def room(self) -> int:
+        """Messages that an exchange may have in memory before their first try."""
+        return self._share(self._untold)
 
     def put(self, one: WaitingTry) -> None:
         """Schedule a message for when it is due."""
         line = self._lines.get(one.exchange)
         if line is None:
-            line = self._lines[one.exchange] = _Line(next(self._counter))
+            line = self._lines[one.exchange] = _Line()
+            self._fresh[one.exchange] = None
         heapq.heappush(line.heap, (one.due, next(self._counter), one))
         line.waiting_first += one.dead is not None
         self._open.add(one.place)
@@ -119,12 +129,11 @@ class ExchangeTurns:
     def next(self, now: float) -> str | None:
         """The exchange whose turn it is, None while nothing is due."""
         self._end_turn()
-        due = {exchange: line for exchange, line in self._lines.items() if self._wait(line, now) <= 0}
-        if not due:
+        if (oldest := self._first_due(self._lines, now)) is None:
             return None
-        fresh = [exchange for exchange, line in due.items() if line.fresh]
-        newest, self._newest = self._newest and bool(fresh), not self._newest
-        self._served = max(fresh, key=lambda each: due[each].since) if newest else min(due, key=lambda each: due[each].since)
+        newest = self._first_due(reversed(self._fresh), now)
+        is_newest, self._newest = self._newest and newest is not None, not self._newest
+        self._served = newest if is_newest else oldest
         return self._served
 
     def unread(self, exchange: str) -> Place | None:
@@ -149,10 +158,14 @@ class ExchangeTurns:
     def _end_turn(self) -> None:
         if self._served is None:
             return
-        line, exchange, self._served = self._lines[self._served], self._served, None
-        line.since, line.fresh = next(self._counter), False
-        if not line.heap and line.read_to is None:
+        exchange, self._served = self._served, None
+        self._fresh.pop(exchange, None)
+        self._lines.move_to_end(exchange)
+        if not self._lines[exchange].heap and self._lines[exchange].read_to is None:
             del self._lines[exchange]
+
+    def _first_due(self, exchanges: Iterable[str], now: float) -> str | None:
+        return next((each for each in exchanges if self._wait(self._lines[each], now) <= 0), None)
 
     def _wait(self, line: _Line, now: float) -> float:
         if self._needs_reading(line):

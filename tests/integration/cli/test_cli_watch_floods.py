@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import IO
 
 import psycopg
 import pytest
@@ -27,6 +28,10 @@ OUTCOMES = {
     "waits for its replay": ("sleep 0.05", ("--replay", "result=failed,after=5m")),
 }
 ONE, MANY = "'flood'", "'flood' || n"
+SLOW_REPLAYS = """
+    CREATE FUNCTION take_long() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.03); RETURN NEW; END';
+    CREATE TRIGGER take_long BEFORE INSERT ON queue_message FOR EACH ROW WHEN (NEW.exchange <> 'victim') EXECUTE FUNCTION take_long()"""
+"""Makes the replays of a flood take 20 seconds."""
 
 
 def _flood(seeded: Seeded, exchange: str, size: int = FLOOD) -> None:
@@ -43,23 +48,22 @@ def _command(folder: Path, flood: str) -> str:
 
 
 class _Told:
-    """Lines that a watch's commands print."""
+    """Lines that a watch or its commands print."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        assert process.stdout is not None
-        self._pipe = process.stdout.fileno()
+    def __init__(self, pipe: IO[str] | None) -> None:
+        assert pipe is not None
+        self._pipe = pipe.fileno()
         self.lines: list[str] = []
         self._rest = b""
 
-    def until(self, line: str, seconds: float, *, times: int = 1) -> float:
-        """Seconds until the line has come so many times."""
-        began = time.monotonic()
-        while self.lines.count(line) < times:
-            left = began + seconds - time.monotonic()
-            assert left > 0, f"{line} was not told within {seconds} s: {len(self.lines)} were"
+    def until(self, text: str, seconds: float, *, times: int = 1) -> None:
+        """Wait until lines with the text have come so many times."""
+        end = time.monotonic() + seconds
+        while sum(text in line for line in self.lines) < times:
+            left = end - time.monotonic()
+            assert left > 0, f"{text} was not told within {seconds} s: {len(self.lines)} were"
             if select.select([self._pipe], [], [], left)[0]:
                 self._read()
-        return time.monotonic() - began
 
     def _read(self) -> None:
         *lines, self._rest = (self._rest + os.read(self._pipe, 65536)).split(b"\n")
@@ -73,7 +77,7 @@ def test_a_flood_does_not_hide_a_death_of_another_exchange(cli: Cli, seeded: See
     flood, options = OUTCOMES[outcome]
     process = cli.start("dead", "watch", "--poll", "0.5", *options, "--command", _command(tmp_path, flood))
     _drain(process)
-    told = _Told(process)
+    told = _Told(process.stdout)
     _flood(seeded, exchange)
     told.until("flood", 30, times=3 if outcome == "hangs" else 20)
 
@@ -94,13 +98,25 @@ def test_a_flood_that_all_waits_does_not_hide_a_death(cli: Cli, seeded: Seeded, 
     """Also once each of its messages had a try, and more wait than are read at once."""
     process = cli.start("dead", "watch", "--poll", "0.5", "--command", _command(tmp_path, "exit 1"))
     _drain(process)
-    told = _Told(process)
+    told = _Told(process.stdout)
     _flood(seeded, ONE)
     told.until("flood", 60, times=600)
 
     seeded.archive("failed", exchange="victim")
     told.until("victim", SECONDS)
     process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("exchange", [ONE, MANY], ids=["of one exchange", "of many exchanges"])
+def test_a_flood_of_due_replays_delays_no_replay_of_another_exchange(cli: Cli, seeded: Seeded, exchange: str) -> None:
+    """Exchanges take turns by one rule too."""
+    _flood(seeded, exchange)
+    seeded.run(SLOW_REPLAYS)
+    told = _Told(cli.start("dead", "watch", "--poll", "0.5", "--replay", "result=failed,after=0s").stderr)
+    told.until("was replayed as", 30)
+
+    for _ in range(2):
+        told.until(f"{seeded.archive('failed', exchange='victim')} was replayed as", SECONDS)
 
 
 @pytest.mark.parametrize("answered", [True, False])

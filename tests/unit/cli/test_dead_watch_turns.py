@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
@@ -14,8 +15,11 @@ from relay.cli.dead_watch import loop as watch
 from relay.cli.dead_watch.actions import Dead, Handled, Outcome, RetryLater
 from relay.cli.dead_watch.loop import DeadWatch
 from relay.cli.dead_watch.plan import WatchPlan
+from relay.cli.dead_watch.replay_rules import parse_rule
 from relay.cli.dead_watch.turns import ExchangeTurns, WaitingTry
 from relay.postgres.operator_session import OperatorSession
+
+BEGAN = datetime(2031, 1, 1, tzinfo=UTC)
 
 
 def _new(exchange: str, number: int, *, due: float = 0.0) -> WaitingTry:
@@ -129,16 +133,24 @@ def test_more_exchanges_than_there_is_room_for_stay_in_the_database(monkeypatch:
     assert made.admits("orders")
 
 
+def _dead(number: int, exchange: str, *, code: str = "x") -> dict[str, Any]:
+    return {
+        "id": number, "exchange": exchange, "archived_xid": str(1 + number // 3), "xid": str(number), "seq": number, "routing_key": "",
+        "result": "failed", "error_code": code, "archived_at": BEGAN + timedelta(seconds=number // 3),
+    }  # fmt: skip
+
+
 class _Database:
     """Dead messages that become visible in any order, as a watch reads them."""
 
     def __init__(self, chance: random.Random, size: int) -> None:
         self.rows_to_come: list[dict[str, Any]] = [
-            {"id": number, "exchange": chance.choice("aaabcdef"), "archived_xid": str(1 + number // 3), "xid": str(number), "seq": number}
-            for number in range(1, size + 1)
+            _dead(number, chance.choice("aaabcdef"), code=chance.choice("xxy")) for number in range(1, size + 1)
         ]
+        self.replayed: list[int] = []
         self._chance = chance
         self._visible: list[dict[str, Any]] = []
+        self._seconds = 0
 
     def commit(self) -> None:
         """Make a few visible, also of a later transaction before an earlier one."""
@@ -148,8 +160,16 @@ class _Database:
             self.rows_to_come = [each for each in self.rows_to_come if each["archived_xid"] != xid]
         self._visible.sort(key=cursor.place_of)
 
-    def row(self, name: str) -> dict[str, str]:
-        """The oldest transaction that still runs."""
+    def now(self) -> datetime:
+        """Time goes by with each look at it."""
+        self._seconds += 1
+        return BEGAN + timedelta(seconds=self._seconds)
+
+    def row(self, name: str, **asked: Any) -> dict[str, str]:
+        """The oldest transaction that still runs; or replays a message."""
+        if name == "replay_dead":
+            self.replayed.append(asked["id"])
+            return {"id": "new"}
         assert name == "read_floor"
         return {"floor": min((each["archived_xid"] for each in self.rows_to_come), key=int, default="1000000")}
 
@@ -203,3 +223,35 @@ def test_each_message_is_handled_once_whatever_commits_when(monkeypatch: pytest.
     work.round(cast("OperatorSession", database))
 
     assert dict.fromkeys(range(1, 151), 1) == flaky.handled
+
+
+def test_replays_take_turns() -> None:
+    """A long line of due replays of one exchange does not stand before another's."""
+    database = _Database(random.Random(0), 0)
+    database.rows_to_come = [_dead(number, "flood") for number in range(5)] + [_dead(5, "orders")]
+    while database.rows_to_come:
+        database.commit()
+    DeadWatch(WatchPlan(handlers=[], rules=[parse_rule("code=x,after=0s")]), stopped=lambda: False).round(cast("OperatorSession", database))
+
+    assert [0, 5, 1, 2, 3, 4] == database.replayed
+
+
+@pytest.mark.parametrize("handled", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_each_message_is_replayed_once_whatever_commits_when(monkeypatch: pytest.MonkeyPatch, seed: int, handled: bool) -> None:
+    """With hardly any room: what was left, what commits late, what is not due yet and what handlers were not done with."""
+    for name in ("MAX_UNREPORTED", "MAX_WAITING", "MAX_EXCHANGES"):
+        monkeypatch.setattr(turns, name, 1 + seed % 5)
+    monkeypatch.setattr(cursor, "PAGE", 1 + seed % 3)
+    monkeypatch.setattr(watch, "pause", lambda _: 0.0)
+    chance = random.Random(seed)
+    database, flaky = _Database(chance, 150), _Flaky(chance)
+    wanted = [each["id"] for each in database.rows_to_come if each["error_code"] == "x"]
+    plan = WatchPlan(handlers=[flaky] if handled else [], rules=[parse_rule("code=x,after=5s")])
+    work = DeadWatch(plan, stopped=lambda: False)
+    while database.rows_to_come or work.until_due(600.0) < 600.0:
+        database.commit()
+        work.round(cast("OperatorSession", database))
+
+    assert wanted == sorted(database.replayed)
+    assert not handled or dict.fromkeys(range(1, 151), 1) == flaky.handled

@@ -36,4 +36,4 @@ def test_a_message_that_died_in_the_last_hour_of_the_calendar_waits() -> None:
     rule = parse_rule("code=x,after=2h")
     dead = {"error_code": "x", "exchange": "e", "result": "failed", "routing_key": "k", "archived_at": datetime.max.replace(tzinfo=UTC)}
 
-    assert Replayer(rule, earlier=[], wanted={}, ready=lambda _: True)._wait(dead, datetime(2026, 1, 1, tzinfo=UTC)) > 0
+    assert Replayer(rule, earlier=[], wanted={}, ready=lambda _: True)._due(dead) > datetime.max.replace(tzinfo=UTC).timestamp()
