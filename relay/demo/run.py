@@ -64,7 +64,7 @@ def _demonstrate(screen: Screen, folder: Path, messages: int, *, keep: bool) -> 
         checks = asyncio.run(story.tell())
         code = _summarise(screen, folder, checks)
         _explain_one(screen, story, folder)
-        _look_further(screen, database, keep=keep)
+        _look_further(screen, database, broker.url, keep=keep)
     return code
 
 
@@ -82,7 +82,7 @@ def _explain_one(screen: Screen, story: Story, folder: Path) -> None:
         screen.quote(asyncio.run(story.explain(id_)).strip())
 
 
-def _look_further(screen: Screen, database: devservers.Postgres | devservers.BorrowedPostgres, *, keep: bool) -> None:
+def _look_further(screen: Screen, database: devservers.Postgres | devservers.BorrowedPostgres, amqp_url: str, *, keep: bool) -> None:
     found = shutil.which("psql") or (str(database.bin / "psql") if isinstance(database, devservers.Postgres) else "psql")
     line = shlex.join([found, database.url, "-c", _LOOK_FURTHER])
     if not keep:
@@ -90,7 +90,9 @@ def _look_further(screen: Screen, database: devservers.Postgres | devservers.Bor
             f"\nTo look further, type `relay demo --keep`: its servers stay, and a line such as this one works until you stop it:\n{line}"
         )
         return
-    screen.quote(f"\nThe servers stay until Ctrl-C. To look further, type:\n{line}")
+    urls = f"export RELAY_DATABASE_URL={shlex.quote(database.url)}\nexport RELAY_AMQP_URL={shlex.quote(amqp_url)}"
+    screen.quote(f"\nThe servers stay until Ctrl-C, and no relay runs. To look further, type:\n{line}")
+    screen.quote(f"\nFor `relay run` and other commands in another terminal:\n{urls}")
     with suppress(KeyboardInterrupt):
         while True:
             signal.pause()

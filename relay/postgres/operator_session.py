@@ -20,8 +20,11 @@ from relay.postgres.legible_rows import UNREADABLE_LETTERS, legible_rows, read_a
 from relay.postgres.session_settings import ENCODING, pin, unreadable
 from relay.queries.statements import Statements, text
 
-OPERATOR = "Your role lacks a permission: let the schema's owner run `relay grant operator LOGIN`"
-PRODUCER = "Your role lacks a permission: let the schema's owner run `relay grant producer LOGIN`"
+_RIGHTS = (
+    "Your role lacks a permission: correct RELAY_SCHEMA if that outbox is not yours, or let the schema's owner run `relay grant {} LOGIN`"
+)
+OPERATOR = _RIGHTS.format("operator")
+PRODUCER = _RIGHTS.format("producer")
 OWNER = "Your role lacks a permission: run this as the owner of the queue's schema, who must own the other table too"
 GRANTOR = "Your role may not grant this: run it as the owner of the queue's schema who made its roles, with CREATEROLE, or as a superuser"
 """What to do where a permission is missing."""
