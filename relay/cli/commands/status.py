@@ -27,6 +27,8 @@ SHOWN = 20
 """Blocked keys, and failing schedules, that are listed."""
 COUNTED = 10_000
 """Parked keys that `queue_message_status` counts; there may be more."""
+DEAD_SEEN = 20_000
+"""The newest dead messages, among which it counts those that are not acknowledged; there may be more."""
 LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "lake": 0.0, "retention": 3600.0}
 """Seconds by which a task may be late: pg_cron runs three of these tasks each minute, and retention each hour."""
 OVERDUE = {
@@ -167,8 +169,9 @@ def _problems(found: Status) -> list[str]:
     alive = [row for row in found["relays"] if row["alive"]]
     lines = [] if alive else [NONE_ALIVE[found["direction"] == "inbox"]]
     lines += _relay_problems(alive)
-    if queue["dead_unacknowledged"]:
-        lines.append(f"{count(queue['dead_unacknowledged'], 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
+    if dead := queue["dead_unacknowledged"]:
+        counted = "at least " if dead >= DEAD_SEEN else ""
+        lines.append(f"{counted}{count(dead, 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
     lines += _suspects(queue["suspects"]) + [paused(row) for row in found["paused"]]
     behind = {name for row in alive for name in _names(row, "behind")}
     lines += [limited(row, behind=row["exchange"] in behind) for row in found["limited"]]

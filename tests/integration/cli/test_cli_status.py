@@ -88,6 +88,19 @@ REASONS = {
 }
 
 
+@pytest.mark.parametrize(("dead", "said"), [(19_999, "19999 dead messages are"), (20_001, "at least 20000 dead messages are")])
+def test_a_number_that_is_counted_no_further_is_said_to_be_the_least(cli: Cli, seeded: Seeded, dead: int, said: str) -> None:
+    """Of the newest dead messages it is exact."""
+    seeded.run("SET session_replication_role = replica")
+    seeded.run(
+        "INSERT INTO queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result) "
+        "SELECT pg_current_xact_id(), n, gen_random_uuid(), 'orders', '', '{}', '{}', now(), 1, 'failed' FROM generate_series(1, %s) AS n",
+        dead,
+    )
+
+    assert f"{said} not acknowledged: `relay dead list`" in cli("status").splitlines()
+
+
 def test_status_says_what_keeps_a_relay_from_its_work(cli: Cli, seeded: Seeded) -> None:
     """In its own words: nothing else tells why messages wait while relays are alive."""
     state = json.dumps({"broker": "down or blocked", "reasons": REASONS})
