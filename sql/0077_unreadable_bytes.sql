@@ -47,7 +47,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
         || '; write its numbers as strings and other letters, and insert it anew.')
 $body$;
 
--- As before, and what names hold bytes or letters that no relay can read is archived also if it is locked: nobody can have published it.
+-- As before, and what names hold bytes or letters that no relay can read is archived also if it is locked: no relay can have published it.
 DROP FUNCTION @schema@.queue_message_reject_one(uuid, text, text, text, jsonb, jsonb);
 CREATE FUNCTION @schema@.queue_message_reject_one(message uuid, exchange text, routing_key text, ordering_key text, content jsonb, options jsonb,
     locked boolean) RETURNS bigint
@@ -173,13 +173,13 @@ BEGIN
 END
 $body$;
 
--- What was sent could be read, folds discard too much for a look at each row, and what is beyond a gigabyte takes seconds to print once more. In other
--- encodings there is a trigger for all rows.
+-- What a relay sent or tried to send could be read, folds discard too much for a look at each row, and what is beyond a gigabyte takes seconds to
+-- print once more. In other encodings there is a trigger for all rows.
 DO $do$
 BEGIN
     IF getdatabaseencoding() = 'UTF8' THEN
         CREATE TRIGGER queue_message_letters BEFORE INSERT ON @schema@.queue_message_archive FOR EACH ROW
-            WHEN ((NEW.result IN ('failed', 'rejected', 'lock_expired') OR NEW.error_code IN ('cancelled', 'content_unprintable'))
+            WHEN ((NEW.result IN ('rejected', 'lock_expired') OR NEW.error_code IN ('cancelled', 'content_unprintable'))
                 AND NEW.error_detail IS DISTINCT FROM 'content is larger than a gigabyte as text: write its numbers shorter.')
             EXECUTE FUNCTION @schema@.queue_message_letters_archive();
     END IF;

@@ -183,7 +183,7 @@ class Listener:
             failures = 1 if self._clock() - began > LONGEST_PAUSE else failures + 1
             if sentence:
                 self._tell_down(sentence)
-                await asyncio.sleep(pause(failures + 1, longest=LONGEST_PAUSE))
+                await asyncio.sleep(pause(failures, longest=LONGEST_PAUSE))
 
     async def _listen(self) -> str:
         """Hold one connection until it ends; return why, an empty text if the mode became off."""

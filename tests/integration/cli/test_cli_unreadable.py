@@ -89,6 +89,14 @@ def test_a_content_that_is_too_large_to_be_read_is_left_out(cli: Cli, seeded: Se
     assert (None, "The content takes 14 bytes here, and at most 12 are shown.") == (shown["content"], shown["content_missing"])
 
 
+def test_a_list_cuts_names_that_no_exchange_can_have(cli: Cli, beside: Seeded) -> None:
+    """Two of megabytes filled a terminal for a minute."""
+    archive_beside(beside, "repeat('k', 5000)")
+
+    [listed] = cli.json("dead", "list")
+    assert "k" * 256 == listed["routing_key"]
+
+
 @pytest.mark.parametrize("time", TIMES)
 def test_a_time_that_no_calendar_has_hides_no_neighbour(cli: Cli, beside: Seeded, time: str) -> None:
     """It is shown as PostgreSQL writes it, by each command and to each handler."""

@@ -13,11 +13,13 @@ from psycopg.conninfo import conninfo_to_dict
 
 from relay.errors import StoreError
 from relay.postgres.errors import READ_ONLY, read_only
+from relay.postgres.notification_listener import NotificationListener
 from relay.postgres.operator_session import OperatorSession
 from relay.postgres.schema.migrate import migrate
 from relay.postgres.session import Session, _kerberos, connect
 from relay.postgres.timeouts import Connection, soon
-from tests.support.database.queue import MadeStore, MakeStore, Queue
+from relay.queries.statements import Statements
+from tests.support.database.queue import MadeStore, MakeStore, Queue, until
 from tests.support.network.proxy import Proxy
 from tests.support.servers.encodings import BYTE, MAKE_BYTES
 from tests.support.servers.logins import login
@@ -60,6 +62,24 @@ async def test_bytes_that_are_no_text_are_said_to_be_unprintable(store: MadeStor
 
     assert (True, False) == (caught.value.unprintable, caught.value.row_is_guilty)
     assert [(1,)] == await store._control.fetch(b"SELECT 1", {})
+
+
+async def test_a_notification_whose_bytes_are_no_text_ends_no_connection(queue: Queue) -> None:
+    """Any login may send one: a temporary table takes any bytes by COPY. It may come with a statement's answer."""
+    await queue.sql(MAKE_BYTES)
+    listener = NotificationListener(conninfo=queue.url, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
+    await listener.open()
+    connection = listener._connection
+    assert connection is not None
+    heard = listener._count
+    await queue.sql(f"SELECT pg_notify('queue_message_notify', {BYTE})")
+
+    async def is_heard() -> bool:
+        await connection.execute("SELECT 1")
+        return listener._count > heard
+
+    await until(is_heard)
+    await listener.aclose()
 
 
 @pytest.mark.ids("C9")

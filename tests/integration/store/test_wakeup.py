@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 from relay import events
-from relay.postgres.notification_listener import FLOOD, FloodError, NotificationListener
+from relay.postgres.notification_listener import FLOOD, FloodError
 from relay.postgres.wakeup import Listener
-from relay.queries.statements import Statements
 from tests.support.database.queue import Queue, until
 from tests.support.network.proxy import Proxy
-from tests.support.servers.encodings import BYTE, MAKE_BYTES
 from tests.support.servers.logins import login
 from tests.support.servers.pgbouncer import pgbouncer
 from tests.support.servers.shared import Say
@@ -354,24 +352,6 @@ async def test_a_statement_waits_behind_no_flood(queue: Queue, make: Make) -> No
 
     with pytest.raises(FloodError):
         await listener.run("read_backend")
-
-
-async def test_a_notification_whose_bytes_are_no_text_ends_no_connection(queue: Queue) -> None:
-    """Any login may send one: a temporary table takes any bytes by COPY. It may come with a statement's answer."""
-    await queue.sql(MAKE_BYTES)
-    listener = NotificationListener(conninfo=queue.url, application_name="ear", statements=Statements("public"), on_hint=lambda: None)
-    await listener.open()
-    connection = listener._connection
-    assert connection is not None
-    heard = listener._count
-    await queue.sql(f"SELECT pg_notify('queue_message_notify', {BYTE})")
-
-    async def is_heard() -> bool:
-        await connection.execute("SELECT 1")
-        return listener._count > heard
-
-    await until(is_heard)
-    await listener.aclose()
 
 
 async def test_the_role_of_a_relay_suffices(queue: Queue, make: Make) -> None:

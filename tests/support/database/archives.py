@@ -30,6 +30,11 @@ BULK = """
         %(at)s - interval '3 s', 1, %(result)s, 'relay-1', %(at)s - interval '2 s', %(at)s - interval '1 s', %(at)s, %(at)s
     FROM generate_series(0, %(count)s - 1) AS n
 """
+NO_REPLAY = (
+    "its content is larger than a gigabyte as text, or it held bytes that are no UTF-8; write its numbers as strings and other letters, "
+    "and insert it anew."
+)
+"""Why such a message is not replayed."""
 UNPRINTABLE = """
     INSERT INTO public.queue_message_archive (xid, seq, id, exchange, routing_key, content, options, created_at, attempts, result,
         archived_at, error_code, error_detail, handled_by)
