@@ -159,6 +159,19 @@ def test_a_contract_on_trial_leaves_out_what_cannot_be_handed_out(cli: Cli, besi
     assert (1, 0) == tuple(cli.json("contract", "test", "orders", "#", str(schema))[name] for name in ("messages", "would_fail"))
 
 
+def test_a_relay_s_row_of_any_bytes_hides_no_status(cli: Cli, seeded: Seeded) -> None:
+    """A login with that role writes its name and its state, which is JSON."""
+    seeded.run(MAKE_BYTES)
+    seeded.run(
+        "INSERT INTO queue_message_relay (name, version, host, pid, state) "
+        f"VALUES ({BYTE}, '1.0', 'h', 1, jsonb_build_object('broker', {BYTE}))"
+    )
+
+    [shown] = cli.json("status")["relays"]
+    assert ("<ff>", "<ff>") == (shown["name"], shown["state"]["broker"])
+    assert "<ff>" in cli("status")
+
+
 def test_a_contract_on_trial_reads_any_bytes(cli: Cli, beside: Seeded, tmp_path: Path) -> None:
     """It reads within a transaction, where nothing can be read again."""
     schema = tmp_path / "schema.json"
