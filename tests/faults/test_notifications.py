@@ -17,8 +17,8 @@ from psycopg import errors
 from relay import devservers
 from relay.devservers.find import find_postgres, version_of
 from relay.devservers.postgres import Postgres
-from tests.support.database.costs import count_statements
-from tests.support.database.queue import Queue, until
+from tests.support.database.costs import count_statements, looks
+from tests.support.database.queue import PATIENCE, Queue, until
 from tests.support.faults.play import SMALL, WINDOW, play
 from tests.support.faults.scenario import moved
 from tests.support.faults.scene import Scene
@@ -33,11 +33,6 @@ NEVER = {"RELAY_POLL_INTERVAL": "600"}
 OFTEN = {"RELAY_POLL_INTERVAL": "0.5"}
 TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'outbox-relay/% listen'"
 SOME_OUT = "SELECT EXISTS (SELECT FROM queue_message_archive)"
-LOOKS = """
-    SELECT coalesce(sum(calls), 0)::bigint FROM pg_stat_statements JOIN pg_database AS mine ON mine.oid = dbid
-    WHERE datname = current_database() AND (query LIKE '%range.from_xid%' AND query LIKE '%SKIP LOCKED%' OR query LIKE '%bool_or(fresh)%')
-"""
-"""Claims of new messages, whether they found any or not, and looks for them."""
 SEVERAL = 5
 """More looks than a poll alone makes within a test, once the relay rests."""
 HINTS, AT_ONCE = 20, 500
@@ -45,24 +40,20 @@ HALF = 0.5
 """Share of a full queue from which an INSERT sends no notification."""
 
 
-async def looks(scene: Scene) -> int:
-    """How often relays have looked for new messages."""
-    return int(await scene.queue.value(LOOKS))
-
-
 async def rest(scene: Scene, seconds: float) -> int:
     """Wait until a relay looks so seldom that some seconds pass without; return how often it has looked. The pauses double."""
     seen, since = -1, time.monotonic()
-    while time.monotonic() - since < seconds:
-        if (now := await looks(scene)) != seen:
-            seen, since = now, time.monotonic()
-        await asyncio.sleep(0.1)  # a pause between two looks has no signal
+    async with asyncio.timeout(PATIENCE):
+        while time.monotonic() - since < seconds:
+            if (now := await looks(scene.queue)) != seen:
+                seen, since = now, time.monotonic()
+            await asyncio.sleep(0.1)  # a pause between two looks has no signal
     return seen
 
 
 async def looked_again(scene: Scene, seen: int) -> bool:
     """A relay has looked several times, as it does after a look that had a reason."""
-    return await looks(scene) >= seen + SEVERAL
+    return await looks(scene.queue) >= seen + SEVERAL
 
 
 @pytest.mark.fault(5, repeats=20)

@@ -42,7 +42,9 @@ def started(spark: SparkSession, program: Path, folder: Path | None = None) -> s
 @pytest.mark.spark
 def test_a_python_that_is_not_there_is_named(spark: SparkSession) -> None:
     """By Java's own words."""
-    assert started(spark, Path("/gone/python")).startswith("There is no Python at /gone/python on the executors' hosts: name one")
+    assert started(spark, Path("/gone/python")).startswith(
+        "There is no Python at /gone/python on the executors' hosts: name an existing one"
+    )
 
 
 @pytest.mark.spark
