@@ -12,7 +12,7 @@ from relay.amqp.frames import ReplyReason
 from relay.events.broker import ExchangeProven, ExchangeQuarantined
 from relay.message import CONFIRMED, PublishResult, Verdict
 from tests.support.broker.publishing import batch, claim
-from tests.support.fakes.amqp_session_harness import Bench, opened, published, verdicts
+from tests.support.fakes.channel_pool_harness import Bench, opened, published, verdicts
 
 MISSING = ReplyReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 REFUSED_PROPERTY = ReplyReason(406, "PRECONDITION_FAILED - user_id")

@@ -7,7 +7,7 @@ import pytest
 from relay.amqp import frames
 from relay.amqp.frames import ReplyReason
 from relay.message import CONFIRMED, Verdict
-from tests.support.fakes.amqp_session_harness import Bench, verdicts
+from tests.support.fakes.channel_pool_harness import Bench, verdicts
 
 ENDED = ReplyReason(541, "INTERNAL_ERROR")
 UNKNOWN, REFUSED = Verdict.UNKNOWN, Verdict.REFUSED

@@ -8,7 +8,7 @@ from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.message import Verdict
 from tests.support.broker.publishing import batch, claim
-from tests.support.fakes.amqp_session_harness import Bench, published, verdicts
+from tests.support.fakes.channel_pool_harness import Bench, published, verdicts
 
 MISSING = ReplyReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
 
@@ -33,9 +33,9 @@ def test_nothing_is_sent_after_its_expires_at(bench: Bench) -> None:
     """One that expired while it waited for room is decided without the broker, one with time left goes out."""
     bench.pipe.writable = False
     job = PublishBatch(batch([claim("x", expires_in=5.0), claim("x", expires_in=60.0)], seconds=100), bench.clock)
-    bench.session.submit(job)
+    bench.pool.submit(job)
     bench.ahead, bench.pipe.writable = 6.0, True
-    bench.session.pump()
+    bench.pool.pump()
     assert bench.pipe.methods() == published(1)
     assert verdicts(job) == [Verdict.EXPIRED, None]
 
@@ -45,7 +45,7 @@ def test_what_can_never_be_sent_is_not_blamed_on_a_missing_exchange(bench: Bench
     bench.send("x")
     bench.pipe.handlers[1].closed(MISSING)
     job = PublishBatch(batch([claim("x", expires_in=-1.0), claim("x", "r" * 300), claim("x")]), bench.clock)
-    bench.session.submit(job)
+    bench.pool.submit(job)
 
     assert [Verdict.EXPIRED, Verdict.INVALID, Verdict.REFUSED] == verdicts(job)
 
@@ -55,6 +55,6 @@ def test_nothing_is_written_past_the_deadline_of_its_lock(bench: Bench) -> None:
     bench.pipe.writable = False
     job = bench.send("x", seconds=5)
     bench.ahead, bench.pipe.writable = 6.0, True
-    bench.session.pump()
+    bench.pool.pump()
     assert bench.pipe.methods() == []
     assert verdicts(job) == [Verdict.UNWRITTEN]

@@ -8,7 +8,7 @@ from relay.amqp import frames
 from relay.amqp.frames import ReplyReason
 from relay.message import Verdict
 from tests.support.broker.publishing import batch, claim
-from tests.support.fakes.amqp_session_harness import Bench, verdicts
+from tests.support.fakes.channel_pool_harness import Bench, verdicts
 
 REFUSED = Verdict.REFUSED
 NOT_IMPERSONATOR = ReplyReason(406, "PRECONDITION_FAILED - user_id property set to 'you' but authenticated user was 'guest'")

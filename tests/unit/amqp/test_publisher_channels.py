@@ -12,7 +12,7 @@ from relay.amqp.connection import BrokerConnection
 from relay.amqp.publishing.publisher import LOOKS, RabbitPublisher
 from relay.events.broker import ChannelsLimited, ChannelsUnlimited
 from tests.support.broker.publishing import Seen, batch, claim, plain_encoder
-from tests.support.fakes.amqp_session_harness import Pipe
+from tests.support.fakes.channel_pool_harness import Pipe
 from tests.support.fakes.virtual_time import timeless
 
 

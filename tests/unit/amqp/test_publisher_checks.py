@@ -15,7 +15,7 @@ from relay.amqp.publishing import publisher as module
 from relay.amqp.publishing.publisher import RabbitPublisher
 from relay.message import Batch, Portion, PublishResult, Verdict
 from tests.support.broker.publishing import Seen, batch, claim, plain_encoder
-from tests.support.fakes.amqp_session_harness import Pipe
+from tests.support.fakes.channel_pool_harness import Pipe
 from tests.support.fakes.steps import steps
 
 HandOver = Callable[[Sequence[int], Mapping[int, PublishResult]], None]

@@ -13,7 +13,7 @@ from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.amqp.publishing.refused_keys import MAX_KEYS, REMEMBERED, RefusedKeys
 from relay.message import Verdict
 from tests.support.broker.publishing import batch, claim
-from tests.support.fakes.amqp_session_harness import Bench, verdicts
+from tests.support.fakes.channel_pool_harness import Bench, verdicts
 
 REFUSED, CONFIRMED = Verdict.REFUSED, Verdict.CONFIRMED
 TOPIC = ReplyReason(403, "ACCESS_REFUSED - access to topic 'no' in exchange 'x' in vhost '/' refused for user 'u'")
@@ -180,7 +180,7 @@ def test_what_waits_to_be_asked_for_is_silent(bench: Bench) -> None:
     for _ in range(3):
         bench.ahead += 1.0
         bench.pipe.handlers[written(bench)[0][0]].closed(TOPIC)
-    assert {"x": 3.0} == pytest.approx(bench.session.silent())
+    assert {"x": 3.0} == pytest.approx(bench.pool.silent())
 
 
 def test_what_could_never_be_sent_keeps_its_own_end(bench: Bench) -> None:

@@ -10,7 +10,7 @@ from relay.amqp.publishing.publish_batch import PublishBatch
 from relay.amqp.publishing.turn import TURN
 from relay.message import Verdict
 from tests.support.broker.publishing import batch, claim
-from tests.support.fakes.amqp_session_harness import Bench, verdicts
+from tests.support.fakes.channel_pool_harness import Bench, verdicts
 
 MANY = 90
 LOOKS = 10
@@ -20,7 +20,7 @@ SLOW = TURN / (LOOKS - 0.5)
 
 
 class SlowBench(Bench):
-    """A session whose every message takes long to encode."""
+    """A channel pool whose every message takes long to encode."""
 
     slow = False
 
@@ -40,7 +40,7 @@ class SlowBench(Bench):
 
 @pytest.fixture
 def bench() -> SlowBench:
-    """A session with a proven exchange."""
+    """A channel pool with a proven exchange."""
     made = SlowBench()
     made.prove()
     made.slow = True
@@ -112,11 +112,11 @@ def test_a_block_between_two_turns_keeps_the_rest_until_it_ends(bench: SlowBench
     """The later call writes nothing; the end of the block does."""
     bench.send(*["x"] * MANY)
     before = publishes(bench)
-    bench.session.blocked = True
+    bench.pool.blocked = True
     bench.go_on()
     assert 0 == publishes(bench)
-    bench.session.blocked = False
-    bench.session.pump()
+    bench.pool.blocked = False
+    bench.pool.pump()
     while bench.wakes:
         bench.go_on()
     assert MANY - before == publishes(bench)
@@ -130,7 +130,7 @@ def test_a_connection_that_ends_between_two_turns_is_written_to_no_more(bench: S
     bench.go_on()
     assert 0 == publishes(bench)
     assert [] == bench.wakes
-    assert before == len(bench.session.suspects())
+    assert before == len(bench.pool.suspects())
 
 
 def test_what_is_routed_anew_has_a_turn_of_its_own(bench: SlowBench) -> None:
@@ -142,5 +142,5 @@ def test_what_is_routed_anew_has_a_turn_of_its_own(bench: SlowBench) -> None:
     bench.send(*["x"] * MANY)
     bench.slow = False
     job = PublishBatch(batch([claim("missing", options='{"priority": 256}')]), bench.clock)
-    bench.session.reroute([(job, 0)])
+    bench.pool.reroute([(job, 0)])
     assert [Verdict.INVALID] == verdicts(job)

@@ -23,7 +23,7 @@ from relay.message import PublishResult, TruncatedPayload, Verdict
 from relay.observability.logs import FLOODS
 from relay.observability.metrics import Metrics
 from tests.support.broker.publishing import Seen, batch, claim
-from tests.support.fakes.amqp_session_harness import Bench
+from tests.support.fakes.channel_pool_harness import Bench
 from tests.support.fakes.contract_gates import TEXT, checked, gate, load, refusal, row, verdict
 from tests.support.fakes.steps import steps
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_sent_at_all_is_told_as_before(made: Any, code: str) -> N
     bench = Bench()
     job = PublishBatch(batch([made, claim("orders")]), bench.clock)
     job.refused = dict.fromkeys(range(2), PublishResult(Verdict.INVALID, "contract_violated"))
-    bench.session.submit(job)
+    bench.pool.submit(job)
 
     assert [code, "contract_violated"] == [result.code for result in job.results if result]
     assert [] == bench.pipe.methods()

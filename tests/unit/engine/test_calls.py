@@ -18,7 +18,7 @@ from relay.engine.window import Window
 from relay.message import SUCCESS, Batch
 from relay.postgres.parameters import positions_of, results_of
 from tests.support.broker.publishing import batch, claim
-from tests.support.fakes.amqp_session_harness import Bench
+from tests.support.fakes.channel_pool_harness import Bench
 
 MESSAGES = 1_000
 MOST = 7.0

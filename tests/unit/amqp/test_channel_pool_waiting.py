@@ -1,4 +1,4 @@
-"""Outlets that wait in a line of their session: for a channel number, or for fewer others to be asked for."""
+"""Exchanges that wait for a channel number, or for fewer others to be asked for."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from relay.amqp import frames
 from relay.amqp.frames import ReplyReason
 from relay.amqp.publishing.publish_batch import PublishBatch
 from tests.support.broker.publishing import batch, claim
-from tests.support.fakes.amqp_session_harness import Bench, opened, published
+from tests.support.fakes.channel_pool_harness import Bench, opened, published
 
 GUILTY = ReplyReason(406, "PRECONDITION_FAILED - user_id")
 
@@ -44,13 +44,13 @@ def test_an_exchange_with_nothing_left_to_write_is_not_asked_for() -> None:
     bench.send("slow")
     bench.send("z")
     bench.send("y", seconds=0.5)
-    bench.session.submit(PublishBatch(batch([claim("y", attempts=2)]), bench.clock))
+    bench.pool.submit(PublishBatch(batch([claim("y", attempts=2)]), bench.clock))
     bench.pipe.handlers[1].replied(frames.QOS_OK)
     bench.pipe.handlers[2].replied(frames.QOS_OK)
     assert [(2, "publish y"), (3, "publish z")] == [method for method in bench.pipe.methods() if method[1] in {"publish y", "publish z"}]
     bench.ahead = 0.6
     bench.send("y", seconds=0.5)
-    assert not bench.session._probes.waiting
+    assert not bench.pool._probes.waiting
 
 
 def test_an_exchange_that_has_given_its_channel_away_is_not_asked_for_any_more() -> None:

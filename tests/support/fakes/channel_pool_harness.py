@@ -1,4 +1,4 @@
-"""A session on a pipe instead of a connection: what it writes can be read, and what a broker would say is said by the test."""
+"""A channel pool on a pipe instead of a connection: what it writes can be read, and what a broker would say is said by the test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.broker.publishing import batch, claim
 
 
 class Pipe:
-    """Takes what a session writes, as methods by channel; what a broker would say is put into its handlers."""
+    """Takes what the pool writes, as methods by channel; what a broker would say is put into its handlers."""
 
     def __init__(self) -> None:
         self.handlers: dict[int, frames.ChannelHandler] = {}
@@ -45,7 +45,7 @@ class Pipe:
 
 
 class Bench:
-    """A session on a pipe, with a clock that a test moves."""
+    """A channel pool on a pipe, with a clock that a test moves."""
 
     def __init__(self, *, channel_max: int = 100, open_channels: int = 100, counts_late: bool = False, blamed: Container[str] = ()) -> None:
         self.pipe = Pipe()
@@ -57,7 +57,7 @@ class Bench:
         self.wakes: list[tuple[float, Callable[[], None]]] = []
         """What is to be done, and when: seconds of `ahead`."""
         encoder = Encoder(frame_max=4096, max_body_bytes=1 << 20, allowed_exchanges=None)
-        self.session = ChannelPool(
+        self.pool = ChannelPool(
             pipe=self.pipe,
             user="guest",
             encoder=encoder,
@@ -90,7 +90,7 @@ class Bench:
     def submit(self, claimed: Batch) -> PublishBatch:
         """Submit a batch."""
         job = PublishBatch(claimed, self.clock)
-        self.session.submit(job)
+        self.pool.submit(job)
         return job
 
     def prove(self, exchange: str = "x", channel: int = 1) -> None:

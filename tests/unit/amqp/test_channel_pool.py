@@ -12,12 +12,12 @@ from relay.amqp.publishing.exchange_memory import FORGET_AFTER
 from relay.amqp.publishing.probes import ANSWERS_WITHIN, MAX_PROBES
 from relay.amqp.publishing.publish_batch import PublishBatch
 from tests.support.broker.publishing import batch, claim
-from tests.support.fakes.amqp_session_harness import Bench, opened, published
+from tests.support.fakes.channel_pool_harness import Bench, opened, published
 
 
 @pytest.fixture
 def bench() -> Bench:
-    """A session without exchanges yet."""
+    """A channel pool without exchanges yet."""
     return Bench()
 
 
@@ -26,21 +26,21 @@ def test_each_exchange_has_a_channel_of_its_own_and_they_take_turns(bench: Bench
     for exchange, channel in (("x", 1), ("y", 2)):
         bench.prove(exchange, channel)
     big = [claim("x", payload=b"b" * 600_000) for _ in range(4)]
-    bench.session.submit(PublishBatch(batch([*big, claim("y")]), bench.clock))
+    bench.pool.submit(PublishBatch(batch([*big, claim("y")]), bench.clock))
     assert bench.pipe.methods() == [*published(2), *published(1, 2, "y"), *published(2)]
 
 
 def test_nothing_is_written_while_the_broker_is_blocked_or_the_buffer_full(bench: Bench) -> None:
     """What waits goes out in order when there is room again."""
     bench.prove()
-    bench.session.blocked = True
+    bench.pool.blocked = True
     bench.send("x")
-    bench.session.blocked, bench.pipe.writable = False, False
+    bench.pool.blocked, bench.pipe.writable = False, False
     bench.send("x")
-    bench.session.pump()
+    bench.pool.pump()
     assert bench.pipe.methods() == []
     bench.pipe.writable = True
-    bench.session.pump()
+    bench.pool.pump()
     assert bench.pipe.methods() == published(2)
 
 
@@ -111,7 +111,7 @@ def test_names_of_exchanges_do_not_pile_up() -> None:
         bench.send(f"missing {number}")
         [channel] = bench.pipe.handlers
         bench.pipe.handlers[channel].closed(ReplyReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'"))
-    assert len(bench.session._exchange_channels) <= 20
+    assert len(bench.pool._exchange_channels) <= 20
 
 
 def test_silence_is_told_by_exchange(bench: Bench) -> None:
@@ -120,10 +120,10 @@ def test_silence_is_told_by_exchange(bench: Bench) -> None:
     bench.prove("y", 2)
     bench.send("x", "x", "y")
     bench.ahead = 7
-    assert bench.session.silent() == pytest.approx({"x": 7, "y": 7}, abs=1)
+    assert bench.pool.silent() == pytest.approx({"x": 7, "y": 7}, abs=1)
     bench.pipe.handlers[2].acked(2, multiple=False)
-    assert list(bench.session.silent()) == ["x"]
-    assert bench.session.in_flight() == {"x": 2}
+    assert list(bench.pool.silent()) == ["x"]
+    assert bench.pool.in_flight() == {"x": 2}
 
 
 MISSING = ReplyReason(404, "NOT_FOUND - no exchange 'x' in vhost '/'")
@@ -188,7 +188,7 @@ def test_no_more_exchanges_than_twice_as_many_are_without_an_answer() -> None:
     for _ in range(4):
         bench.elapse(ANSWERS_WITHIN)
     assert 2 * MAX_PROBES == sum(name.startswith("publish") for _, name in bench.pipe.methods())
-    silent = bench.session.silent()
+    silent = bench.pool.silent()
     assert {f"endless {number}" for number in range(4 * MAX_PROBES)} == {name for name in silent if silent[name] > 1}
     bench.pipe.handlers[1].replied(frames.QOS_OK)
     assert 1 == sum(name.startswith("publish") for _, name in bench.pipe.methods())
@@ -206,7 +206,7 @@ def test_an_exchange_that_waits_is_silent_however_often_it_gets_more() -> None:
         bench.elapse(0.5)
         bench.send(waits)
     assert f"publish {waits}" not in {name for _, name in bench.pipe.methods()}
-    assert bench.session.silent()[waits] >= 2.5
+    assert bench.pool.silent()[waits] >= 2.5
 
 
 def test_a_connection_that_has_ended_is_looked_at_no_more(bench: Bench) -> None:
@@ -264,10 +264,10 @@ def test_an_exchange_without_a_message_is_forgotten_in_time(bench: Bench) -> Non
     bench.send("gone", "other")
     bench.ahead = FORGET_AFTER - 1
     bench.send("other", seconds=1000)
-    assert 2 == bench.session.exchanges
+    assert 2 == bench.pool.exchanges
     bench.ahead = FORGET_AFTER + 1
     bench.send("another", seconds=1000)
-    assert 2 == bench.session.exchanges
+    assert 2 == bench.pool.exchanges
 
 
 def test_an_exchange_whose_channel_stayed_open_is_not_asked_for_after_a_long_rest(bench: Bench) -> None:
@@ -298,7 +298,7 @@ def test_a_known_exchange_waits_behind_no_unknown_one_for_its_second_channel(ben
     bench.prove()
     bench.send(*(f"new {number}" for number in range(MAX_PROBES + 5)))
     bench.pipe.methods()
-    bench.session.submit(PublishBatch(batch([claim("x", attempts=2)]), bench.clock))
+    bench.pool.submit(PublishBatch(batch([claim("x", attempts=2)]), bench.clock))
     assert bench.pipe.methods() == [*opened(MAX_PROBES + 2), *published(1, MAX_PROBES + 2)]
 
 

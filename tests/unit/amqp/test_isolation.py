@@ -8,7 +8,7 @@ from relay.amqp import frames
 from relay.amqp.publishing.isolation import PATIENCE
 from relay.amqp.publishing.publish_batch import PublishBatch
 from tests.support.broker.publishing import batch, claim
-from tests.support.fakes.amqp_session_harness import Bench, opened, published
+from tests.support.fakes.channel_pool_harness import Bench, opened, published
 
 BLAMED = [f"blamed-{n}" for n in range(20)]
 
@@ -106,13 +106,13 @@ def test_what_is_kept_from_being_written_is_silent(bench: Bench) -> None:
     bench.send("y")
     blamed(bench)
     bench.elapse(0.75)
-    assert {"x": 0.75, "y": 0.75} == pytest.approx(bench.session.silent())
+    assert {"x": 0.75, "y": 0.75} == pytest.approx(bench.pool.silent())
     seen(bench, 2)
     bench.pipe.handlers[2].acked(2, multiple=False)
     bench.send("x", "z")
-    assert {"x": 0.75, "z": 0.75} == pytest.approx(bench.session.silent()), "since others write nothing"
+    assert {"x": 0.75, "z": 0.75} == pytest.approx(bench.pool.silent()), "since others write nothing"
     seen(bench, 3)
-    assert {"x": 0.0, "z": 0.0} == pytest.approx(bench.session.silent()), "all is written"
+    assert {"x": 0.0, "z": 0.0} == pytest.approx(bench.pool.silent()), "all is written"
 
 
 def test_nobody_looks_again_where_nothing_waits(bench: Bench) -> None:
@@ -142,4 +142,4 @@ def test_what_the_broker_has_looked_at_is_not_suspected(bench: Bench) -> None:
     first, second = bench.send(*["x"] * 17), bench.send("y")
     seen(bench, 1)
 
-    assert [(first, 16), (second, 0)] == bench.session.suspects()
+    assert [(first, 16), (second, 0)] == bench.pool.suspects()
