@@ -25,6 +25,8 @@ LONG_OPEN = 5.0
 """Seconds after which an open transaction is reported."""
 SHOWN = 20
 """Blocked keys, and failing schedules, that are listed."""
+RETRYING = 5
+"""Reasons for which messages wait for another attempt, each of one exchange, that are listed."""
 COUNTED = 10_000
 """Parked keys that `queue_message_status` counts; there may be more."""
 DEAD_SEEN = 20_000
@@ -71,6 +73,7 @@ def read_status(opened: OperatorSession, *, every: bool = False) -> Status:
     found["relays_left_out"] = len(relays) - len(found["relays"])
     found["paused"] = opened.rows("list_paused")
     found["limited"] = opened.rows("list_limited")
+    found["retrying"] = opened.rows("list_retrying", most=RETRYING)
     found["blocked_keys"] = opened.rows("list_blocked_keys", most=SHOWN, paused=False)
     found["failing_schedules"] = opened.rows("list_failing_schedules", most=SHOWN)
     found["transactions"] = opened.row("read_transactions")
@@ -172,6 +175,7 @@ def _problems(found: Status) -> list[str]:
     if dead := queue["dead_unacknowledged"]:
         counted = "at least " if dead >= DEAD_SEEN else ""
         lines.append(f"{counted}{count(dead, 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
+    lines += [_retrying(row) for row in found["retrying"]]
     lines += _suspects(queue["suspects"]) + [paused(row) for row in found["paused"]]
     behind = {name for row in alive for name in _names(row, "behind")}
     lines += [limited(row, behind=row["exchange"] in behind) for row in found["limited"]]
@@ -266,6 +270,11 @@ def _export(queue: Status) -> list[str]:
     if partitions := queue["export_differing_partitions"]:
         lines.append(f"{count(partitions, 'partition')} of the archive not as in the lake: `relay pipeline verify` names rows and files")
     return lines
+
+
+def _retrying(row: Status) -> str:
+    waiting, why = count(row["messages"], "message waits", "messages wait"), words(row["error_code"])
+    return f"{waiting} for another attempt: {why}, exchange {quoted(row['exchange'])}; next in {length(row['next_seconds'])}"
 
 
 def _blocked(row: Status) -> str:

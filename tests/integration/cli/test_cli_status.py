@@ -80,6 +80,31 @@ def test_status_names_what_needs_a_person(cli: Cli, seeded: Seeded, relay_row: i
     assert not any("no relay is alive" in line for line in lines)
 
 
+def retry(seeded: Seeded, error: str, *, seconds: float, **columns: object) -> None:
+    """Let a message wait for its next attempt as a relay leaves it."""
+    due = "UPDATE queue_message SET attempts = 1, last_error = %s, available_at = now() + make_interval(secs => %s) WHERE id = %s"
+    seeded.run(due, error, seconds, seeded.insert(**columns))
+
+
+def test_status_says_why_messages_wait_for_another_attempt(cli: Cli, seeded: Seeded) -> None:
+    """By code and exchange, the most first, with the next try; not those that wait as their applications want, or for a person."""
+    for seconds in (5400, 7200):
+        retry(seeded, "exchange_missing: NOT_FOUND - no exchange 'ordesr: all'", seconds=seconds, exchange="ordesr: all")
+    retry(seeded, "nacked: the broker refused it", seconds=10_800, exchange="mail")
+    retry(seeded, "nacked: the broker refused it", seconds=10_800, exchange="mail")
+    retry(seeded, "nacked: the broker refused it", seconds=10_800, exchange="mail")
+    retry(seeded, "nacked: the broker refused it", seconds=-60, exchange="due")
+    seeded.insert(available_at="2031-01-01T00:00:00Z", exchange="scheduled")
+
+    lines = [line.rstrip() for line in cli("status").splitlines() if "another attempt" in line]
+
+    assert [
+        "3 messages wait for another attempt: nacked, exchange 'mail'; next in 3 h",
+        "2 messages wait for another attempt: exchange_missing, exchange 'ordesr: all'; next in 90 min",
+    ] == lines
+    assert [("nacked", 3), ("exchange_missing", 2)] == [(row["error_code"], row["messages"]) for row in cli.json("status")["retrying"]]
+
+
 REASONS = {
     "database": "The relay's role lacks a permission (permission denied for table queue_message).",
     "settle": "What was sent cannot be settled: The relay's role lacks a permission.",

@@ -25,6 +25,7 @@ LOOKS = (
     "SELECT * FROM queue_message_count()",
     "SELECT queue_message_oldest()",
     "SELECT queue_message_suspects()",
+    "SELECT * FROM queue_message_retrying()",
     "SELECT count(*) FROM queue_message_blocked_key",
     "SELECT * FROM queue_message_sweep_minute()",
     "SELECT queue_message_reject_unprintable()",
