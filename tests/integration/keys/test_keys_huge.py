@@ -108,6 +108,7 @@ async def test_a_message_that_takes_long_is_alone_in_its_call(queue: Queue, kind
 async def test_messages_above_the_limit_are_dead_at_once(queue: Queue, kind: str) -> None:
     """However large they are, and none comes as far as the queue."""
     await queue.sql(REFUSE.replace("LIKE '%.13\"%'", "IS NOT NULL"))
+    await unhurried(queue)
     await large(queue, kind, 3, size=30_000_000)
     assert 3 == await fold(queue, "1 min")
     sentence = "content is longer than the limit of 16777216 bytes (RELAY_MAX_BODY_BYTES)"
