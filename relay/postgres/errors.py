@@ -82,6 +82,11 @@ def reason(error: psycopg.Error) -> str:
     return re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", text)[:LONGEST]
 
 
+def dependents(error: psycopg.errors.DependentObjectsStillExist) -> str:
+    """The objects that keep another one from being dropped, as the server's DETAIL names them: it quotes names and no rows."""
+    return " ".join((error.diag.message_detail or "").split())[:LONGEST]
+
+
 def veiled(message: str, sqlstate: str | None) -> str:
     """A message; for a data exception (SQLSTATE class 22), only the exception's name.
 

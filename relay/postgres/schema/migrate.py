@@ -10,7 +10,7 @@ import psycopg
 from psycopg import errors
 
 from relay.errors import MigrationError, StoreError
-from relay.postgres.errors import no_connection, read_only, reason
+from relay.postgres.errors import dependents, no_connection, read_only, reason
 from relay.postgres.legible_rows import read_anything
 from relay.postgres.schema.foreign_ids import renumber
 from relay.postgres.schema.locks import lock_statement
@@ -153,6 +153,11 @@ def _apply(connection: psycopg.Connection, render_text: Renderer, migration: Mig
         connection.execute(render_text(migration.text))
     except (errors.InsufficientPrivilege, errors.LockNotAvailable, errors.RaiseException):
         raise
+    except errors.DependentObjectsStillExist as error:
+        raise MigrationError(
+            f"Migration {migration.name} failed and nothing was changed: {reason(error)}. Drop what depends on it, and run "
+            f"`relay migrate` again: {dependents(error)}."
+        ) from error
     except psycopg.Error as error:
         raise MigrationError(f"Migration {migration.name} failed and nothing was changed: {reason(error)}.") from error
     connection.execute(render_text(_record(migration)))

@@ -9,7 +9,7 @@ SELECT count(*) FILTER (WHERE writes) AS writing, count(*) FILTER (WHERE prepare
 FROM (
     SELECT xact_start AS began, backend_xid IS NOT NULL AS writes, false AS prepared FROM pg_stat_activity
     WHERE (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL) AND datname = current_database() AND pid <> pg_backend_pid()
-        AND backend_type IS DISTINCT FROM 'autovacuum worker'
+        AND (backend_type IS DISTINCT FROM 'autovacuum worker' OR pid IN (SELECT pid FROM pg_stat_progress_analyze))
     UNION ALL
     SELECT prepared, true, true FROM pg_prepared_xacts WHERE database = current_database()
 ) AS transaction

@@ -11,6 +11,7 @@ from psycopg import errors
 
 from relay.postgres.schema.migrate import migrate
 from tests.support.database.queue import Queue
+from tests.support.servers.logins import login
 
 SETTLE = """
     WITH d AS (DELETE FROM queue_message RETURNING *)
@@ -222,3 +223,32 @@ async def test_outside_public_the_alarm_names_the_table(empty_database_url: str)
         id_ = await settle(queue, "failed")
         [heard] = [notification async for notification in connection.notifies(timeout=5, stop_after=1)]
     assert {"id": id_, "table": '"Odd name".queue_message_dead'} == json.loads(heard.payload)
+
+
+LOCK_AHEAD = """
+    DO $$ BEGIN
+        FOR number IN {0} + 1 .. {0} + 400 LOOP
+            BEGIN PERFORM nextval(number::oid::regclass); EXCEPTION WHEN OTHERS THEN END;
+        END LOOP;
+    END $$
+"""
+"""Locks tables that are not there yet by the numbers that they will have; `nextval` locks before it looks."""
+
+
+async def test_who_keeps_a_day_from_being_made_is_named(queue: Queue) -> None:
+    """Any login can; the day is made once its session has ended."""
+    said: list[str] = []
+    queue.connection.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
+    late = await day_from_today(queue, 7)
+    await queue.sql(f"DROP TABLE queue_message_archive_{late}")
+    with login(queue.url) as url:
+        async with await psycopg.AsyncConnection.connect(url) as other:
+            await queue.sql("CREATE TABLE newest ()")
+            await other.execute(LOCK_AHEAD.format(await queue.value("SELECT 'newest'::regclass::oid")).encode())
+
+            assert 0 == await queue.value("SELECT queue_message_ensure_partitions()")
+            await other.rollback()
+
+            holder = f"process {other.info.backend_pid} of {other.info.user}"
+    assert [f"archive partition queue_message_archive_{late} was not made, because another session has locked its table: {holder}"] == said
+    assert 1 == await queue.value("SELECT queue_message_ensure_partitions()")

@@ -14,6 +14,7 @@ from relay.errors import MigrationError, StoreError
 from relay.postgres.schema.migrate import check, migrate
 from relay.postgres.schema.sql_files import migrations, read
 from tests import ROOT
+from tests.support.database.older_schema import migrate_until
 from tests.support.pages.docs import text_of
 from tests.support.servers.logins import login
 from tests.support.servers.shared import Databases
@@ -154,6 +155,21 @@ def test_a_failure_changes_nothing(empty_database_url: str, database: psycopg.Co
         migrate(empty_database_url)
 
     assert [("queue_message_archive",)] == database.execute("SELECT relname FROM pg_class WHERE relname ~ '^queue_message'").fetchall()
+
+
+def test_what_keeps_a_migration_from_dropping_is_named(
+    empty_database_url: str, database: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any login with a schema of its own can make such a function; it needs no right to call what it names."""
+    migrate_until(empty_database_url, 47, monkeypatch)
+    calls = "SELECT public.queue_message_keyed_due(now(), 1)"
+    database.execute(f"CREATE FUNCTION mine() RETURNS void LANGUAGE sql BEGIN ATOMIC {calls}; END")
+
+    with pytest.raises(MigrationError, match=r"0048_.* failed and nothing was changed: .*again: function mine\(\) depends on function "):
+        migrate(empty_database_url)
+
+    database.execute("DROP FUNCTION mine()")
+    assert migrate(empty_database_url)
 
 
 def test_without_permission_the_sentence_names_the_way_out(empty_database_url: str) -> None:

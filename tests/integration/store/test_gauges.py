@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.support.database.queue import MadeStore, MakeStore, Queue
+from tests.support.database.queue import MadeStore, MakeStore, Queue, until
 from tests.support.servers.logins import login
 
 AGE = "oldest_transaction_seconds"
@@ -48,6 +48,42 @@ async def test_the_oldest_transaction_that_keeps_vacuum_off_has_an_age(queue: Qu
             if what == "prepared":
                 await queue.sql("ROLLBACK PREPARED 'prepared'")
     assert 0 == await age(store)
+
+
+HELD = """
+    CREATE TABLE held (number int) WITH (autovacuum_analyze_threshold = 0, autovacuum_analyze_scale_factor = 0);
+    CREATE FUNCTION hold(number int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$
+    BEGIN
+        IF current_setting('application_name') = '' THEN PERFORM pg_sleep(600); END IF;
+        RETURN number;
+    END $$;
+    CREATE INDEX ON held (hold(number));
+    INSERT INTO held SELECT generate_series(1, 10)
+"""
+"""A table that autovacuum analyzes at once, with a function that never ends there."""
+END_ANALYZES = "SELECT pg_terminate_backend(pid) FROM pg_stat_progress_analyze"
+
+
+async def test_an_analyze_of_autovacuum_that_runs_on_has_an_age(queue: Queue, make_store: MakeStore) -> None:
+    """It runs functions of the table's owner, who may be any login, and keeps vacuum off the queue meanwhile."""
+    await queue.sql("SET application_name = 'test'")
+    await queue.sql("ALTER SYSTEM SET autovacuum_naptime = '1s'")
+    await queue.sql("SELECT pg_reload_conf()")
+    store = make_store()
+    try:
+        await queue.sql(HELD)
+        await until(lambda: grows(store), 120)
+        [transactions] = await store.run("read_transactions")
+        assert transactions[4] > 1
+    finally:
+        await queue.sql("ALTER SYSTEM RESET autovacuum_naptime")
+        await queue.sql("SELECT pg_reload_conf()")
+        await queue.sql(END_ANALYZES)
+
+
+async def grows(store: MadeStore) -> bool:
+    """There is such a transaction, for more than a second."""
+    return (await age(store) or 0) > 1
 
 
 async def test_a_role_that_may_not_see_other_sessions_has_no_such_figure(queue: Queue, make_store: MakeStore) -> None:

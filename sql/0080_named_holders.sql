@@ -1,0 +1,48 @@
+-- As before, but a day that cannot be made is named with the sessions that are in the way. Any login may lock a table by its number (`nextval`
+-- locks before it looks), also one that is not there yet: every CREATE TABLE that draws this number waits.
+CREATE FUNCTION @schema@.queue_message_in_the_way() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT string_agg(DISTINCT coalesce(format('process %s of %I', l.pid, a.usename), 'a prepared transaction'), ', ')
+    FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+    WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
+        AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+        AND (l.relation = to_regclass(format('%I.queue_message_archive_daily', @schema_literal@::text))
+                AND l.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+            -- A session that makes a table has its whole lock.
+            OR l.mode <> 'AccessExclusiveLock' AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = l.relation))
+$body$;
+
+CREATE OR REPLACE FUNCTION @schema@.queue_message_ensure_partitions(days_ahead integer DEFAULT 7, now timestamptz DEFAULT NULL) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
+#variable_conflict use_variable
+DECLARE
+    today date := (@schema@.queue_message_clock(now) AT TIME ZONE 'UTC')::date;
+    day date;
+    partition text;
+    created integer := 0;
+BEGIN
+    IF (days_ahead BETWEEN 0 AND 366) IS NOT TRUE THEN
+        RAISE EXCEPTION 'Between 0 and 366 days can be made ahead, not %.', coalesce(days_ahead::text, 'NULL');
+    END IF;
+    -- One at a time; who finds another at it has nothing left to do.
+    IF NOT @schema@.queue_message_take_turn('partitions') THEN
+        RETURN 0;
+    END IF;
+    FOR day IN SELECT today + ahead FROM generate_series(-1, days_ahead) AS ahead LOOP
+        partition := 'queue_message_archive_' || to_char(day, 'YYYYMMDD');
+        CONTINUE WHEN to_regclass(format('%I.%I', @schema_literal@::text, partition)) IS NOT NULL;
+        BEGIN
+            EXECUTE format('CREATE TABLE %1$I.%2$I (LIKE %1$I.queue_message_archive_daily INCLUDING DEFAULTS)', @schema_literal@::text, partition);
+            -- As for the dead: a partition inherits none.
+            EXECUTE format('ALTER TABLE %I.%I REPLICA IDENTITY FULL', @schema_literal@::text, partition);
+            EXECUTE format('ALTER TABLE %1$I.queue_message_archive_daily ATTACH PARTITION %1$I.%2$I FOR VALUES FROM (%3$L) TO (%4$L)',
+                           @schema_literal@::text, partition, to_char(day, 'YYYY-MM-DD 00:00:00+00'), to_char(day + 1, 'YYYY-MM-DD 00:00:00+00'));
+            created := created + 1;
+        EXCEPTION WHEN lock_not_available THEN
+            RAISE WARNING 'archive partition % was not made, because another session has locked its table: %', partition,
+                coalesce(@schema@.queue_message_in_the_way(), 'it has ended meanwhile');
+        END;
+    END LOOP;
+    RETURN created;
+END
+$body$;
