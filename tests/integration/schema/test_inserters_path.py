@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.support.database.decoys import OPERATORS
+from tests.support.database.decoys import OPERATORS, SAME_OPERATORS
 from tests.support.poison.catalogue import POISON, Poison
 
 TABLE = sql.Identifier("public", "queue_message")
@@ -81,9 +81,41 @@ def test_what_runs_with_the_inserters_path_names_functions_with_their_schema(con
     """Of two functions with one name PostgreSQL calls the one whose parameters fit exactly, whatever schema comes first."""
     bodies = unpinned(connection)
 
-    assert {"queue_message_uuid", "queue_message_check", "queue_message_keyed_measure"} <= set(bodies)
+    assert {"queue_message_uuid", "queue_message_check", "queue_message_hint"} <= set(bodies)
     calls = {name: set(re.findall(r"(?<![\w.])([a-z_]\w*)\s*\(", body)) - SYNTAX for name, body in bodies.items()}
     assert {} == {name: found for name, found in calls.items() if found}
+
+
+OPERATOR = re.compile(
+    r"OPERATOR\(pg_catalog\.[^)]+\)|:=|::|=>"  # with its schema, or none
+    r"|([-+*/<>=~!@#%^&|`?]+|\b(?:IS(?: NOT)? DISTINCT|BETWEEN|LIKE|ILIKE|SIMILAR|IN \())"
+)
+"""An operator in the body of a function; its group is empty for one that is named with its schema."""
+PINNED = "set_config('search_path'"
+
+
+def test_what_runs_with_the_inserters_path_names_operators_with_their_schema(connection: psycopg.Connection[Any]) -> None:
+    """A schema before `pg_catalog` would replace them. `queue_message_setting_value` is called by views, not by an INSERT."""
+    bodies = {name: str(body) for name, body in connection.execute(FUNCTIONS).fetchall() if name in unpinned(connection)}
+    before = {name: re.sub(r"--.*|'(?:[^']|'')*'|#variable_conflict", "", body.partition(PINNED)[0]) for name, body in bodies.items()}
+
+    found = {
+        name: [each for each in OPERATOR.findall(body) if each] for name, body in before.items() if name != "queue_message_setting_value"
+    }
+
+    assert {} == {name: operators for name, operators in found.items() if operators}
+    assert "queue_message_check" in found
+
+
+def test_the_inserters_path_is_as_before_afterwards(connection: psycopg.Connection[Any]) -> None:
+    """Also in the transaction, and where it was set for that alone."""
+    for setting in ("SET search_path = public, pg_temp", "SET LOCAL search_path = ''", "RESET search_path"):
+        with connection.transaction():
+            connection.execute(setting.encode())
+            before = connection.execute("SHOW search_path").fetchone()
+            connection.execute("INSERT INTO public.queue_message (exchange, body) VALUES ('orders', 'x')")
+            assert before == connection.execute("SHOW search_path").fetchone()
+    assert ('"$user", public',) == connection.execute("SHOW search_path").fetchone()
 
 
 def test_an_id_is_made_by_no_function_of_somebody_elses(connection: psycopg.Connection[Any]) -> None:
@@ -108,7 +140,13 @@ def make_operators(made: psycopg.Connection[Any]) -> None:
     made.execute("SET search_path = public, decoys")
 
 
-@pytest.fixture(scope="module", params=[make_domains, make_operators], ids=lambda make: make.__name__)
+def make_same_operators(made: psycopg.Connection[Any]) -> None:
+    """Operators like PostgreSQL's own, before them on the path."""
+    made.execute(SAME_OPERATORS)
+    made.execute("SET search_path = decoys, pg_catalog, public")
+
+
+@pytest.fixture(scope="module", params=[make_domains, make_operators, make_same_operators], ids=lambda make: make.__name__)
 def disguised(databases: Any, request: pytest.FixtureRequest) -> Iterator[psycopg.Connection[Any]]:
     """A session that finds somebody else's types, or operators, by the names of PostgreSQL's own."""
     name = databases.create_migrated()
@@ -134,7 +172,7 @@ def test_nothing_that_the_inserter_finds_takes_the_place_of_postgresql_s_own(dis
 def test_nor_under_keys_and_with_a_trace(disguised: psycopg.Connection[Any]) -> None:
     """Its place is taken neither in what measures a message under a key, nor in what gives it its trace, nor in what notifies."""
     with disguised.transaction(force_rollback=True):
-        disguised.execute("SELECT set_config('relay.traceparent', '00-' || repeat('a', 32) || '-' || repeat('b', 16) || '-01', true)")
+        disguised.execute("SELECT set_config('relay.traceparent', %s, true)", (f"00-{32 * 'a'}-{16 * 'b'}-01",))
         disguised.execute("SELECT set_config('relay.tracestate', 'a=b', true)")
         disguised.execute("INSERT INTO queue_message (exchange) VALUES ('orders')")
         disguised.execute("INSERT INTO queue_message_keyed (exchange, coalesce_key) VALUES ('orders', 'k')")

@@ -34,3 +34,20 @@ FUNCTIONS = """
     END $body$;
 """
 """Functions of one argument, to be made after the operators."""
+SAME_OPERATORS = """
+    CREATE SCHEMA decoys;
+    GRANT USAGE ON SCHEMA decoys TO PUBLIC;
+    DO $body$ DECLARE
+        found record;
+    BEGIN
+        FOR found IN SELECT DISTINCT o.oprname AS name, format_type(o.oprleft, NULL) AS l, format_type(o.oprright, NULL) AS r
+            FROM pg_operator o JOIN pg_type a ON a.oid = o.oprleft JOIN pg_type b ON b.oid = o.oprright
+            WHERE o.oprkind = 'b' AND a.typtype = 'b' AND b.typtype = 'b' AND o.oprnamespace = 'pg_catalog'::regnamespace LOOP
+            EXECUTE format('CREATE OR REPLACE FUNCTION decoys.called(a %s, b %s) RETURNS boolean LANGUAGE plpgsql AS '
+                '$$BEGIN RAISE ''a decoy was called''; END$$', found.l, found.r);
+            EXECUTE format('CREATE OPERATOR decoys.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = decoys.called)',
+                found.name, found.l, found.r);
+        END LOOP;
+    END $body$;
+"""
+"""Each operator of PostgreSQL's for two arguments, for the same types: before `pg_catalog` on the path, it takes the place of that one."""

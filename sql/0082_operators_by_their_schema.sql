@@ -1,0 +1,145 @@
+-- What runs with the path of whoever inserts names PostgreSQL's operators with their schema. A login that put a schema of its own before
+-- pg_catalog could replace them, and got past the checks. Where a short look does not let a message through, the rest of the checks has
+-- pg_catalog alone on its path.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_check() RETURNS trigger LANGUAGE plpgsql AS $body$
+#variable_conflict use_variable
+DECLARE
+    path pg_catalog.text;
+    problem pg_catalog.text;
+    printed bigint;
+    plain bigint;
+    traced pg_catalog.jsonb;
+BEGIN
+    IF (pg_catalog.octet_length(pg_catalog.convert_to(NEW.exchange OPERATOR(pg_catalog.||) NEW.routing_key
+            OPERATOR(pg_catalog.||) coalesce(NEW.ordering_key, ''), pg_catalog.getdatabaseencoding())) OPERATOR(pg_catalog.>) 255
+        OR pg_catalog.starts_with(NEW.routing_key, 'amq.rabbitmq.reply-to.'::pg_catalog.text)
+        OR NEW.body IS NOT NULL OR NEW.available_at IS NOT NULL OR NEW.expires_at IS NOT NULL
+        OR NEW.created_at OPERATOR(pg_catalog.<>) pg_catalog.now()
+        OR pg_catalog.pg_column_compression(NEW.content) IS NOT NULL OR pg_catalog.pg_column_size(NEW.content) OPERATOR(pg_catalog.>) 65536
+        OR pg_catalog.octet_length(pg_catalog.convert_to(NEW.content::pg_catalog.text, pg_catalog.getdatabaseencoding()))
+            OPERATOR(pg_catalog.>) 65536
+        OR NEW.xid OPERATOR(pg_catalog.<>) pg_catalog.pg_current_xact_id() OR NEW.attempts OPERATOR(pg_catalog.<>) 0
+        OR NEW.lock_expires_at IS NOT NULL OR NEW.lock_token IS NOT NULL OR NEW.locked_by IS NOT NULL OR NEW.last_error IS NOT NULL
+        OR pg_catalog.current_setting('relay.traceparent', true) IS NOT NULL
+        -- The last, so that what needs the closer look has its options judged there alone.
+        OR NEW.options OPERATOR(pg_catalog.<>) '{}'::pg_catalog.jsonb AND (@schema@.queue_message_options_error(NEW.options) IS NOT NULL
+            OR pg_catalog.convert_to(NEW.options::pg_catalog.text, pg_catalog.getdatabaseencoding()) IS NULL)) IS FALSE
+    THEN
+        RETURN NEW;
+    END IF;
+    path := pg_catalog.current_setting('search_path');
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    IF TG_OP = 'INSERT' AND pg_catalog.current_setting('relay.traceparent', true) <> '' THEN
+        traced := @schema@.queue_message_traced(NEW.options, pg_catalog.current_setting('relay.traceparent', true),
+            pg_catalog.current_setting('relay.tracestate', true));
+        NEW.options := coalesce(traced, NEW.options);
+    END IF;
+    IF NEW.options <> '{}' AND (traced IS NULL AND @schema@.queue_message_options_error(NEW.options) IS NOT NULL
+            OR pg_catalog.convert_to(NEW.options::pg_catalog.text, pg_catalog.getdatabaseencoding()) IS NULL)
+        OR pg_catalog.octet_length(NEW.exchange) > 255 OR pg_catalog.octet_length(NEW.routing_key) > 255 OR pg_catalog.octet_length(NEW.ordering_key) > 1024
+        OR pg_catalog.starts_with(NEW.routing_key, 'amq.rabbitmq.reply-to.'::pg_catalog.text)
+        OR NEW.body IS NOT NULL AND (pg_catalog.octet_length(NEW.body) > 134217728 OR NEW.content <> '{}')
+        OR (CASE WHEN pg_catalog.pg_column_size(NEW.content) > 65536 OR pg_catalog.pg_column_compression(NEW.content) IS NOT NULL THEN true
+            ELSE pg_catalog.octet_length(pg_catalog.convert_to(NEW.content::pg_catalog.text, pg_catalog.getdatabaseencoding()))
+                > greatest(65536, 32::bigint * pg_catalog.pg_column_size(NEW.content)) END)
+        OR least(NEW.available_at, NEW.expires_at, NEW.created_at, NEW.lock_expires_at) < '0001-01-01 00:00:00+00'
+        OR greatest(NEW.available_at, NEW.expires_at, NEW.created_at, NEW.lock_expires_at) >= '10000-01-01 00:00:00+00'
+        OR NEW.attempts NOT BETWEEN 0 AND 2000000000
+        OR (NEW.xid <> pg_catalog.pg_current_xact_id() OR NEW.attempts <> 0 OR NEW.lock_expires_at IS NOT NULL OR NEW.lock_token IS NOT NULL
+            OR NEW.locked_by IS NOT NULL OR NEW.last_error IS NOT NULL OR NEW.expires_at <= NEW.available_at) AND TG_OP = 'INSERT'
+    THEN
+        problem := @schema@.queue_message_options_error(NEW.options);
+        IF problem IS NOT NULL THEN
+            PERFORM @schema@.queue_message_refuse('options', problem);
+        END IF;
+        BEGIN
+            printed := pg_catalog.octet_length(pg_catalog.convert_to(NEW.content::pg_catalog.text, pg_catalog.getdatabaseencoding()));
+        EXCEPTION WHEN program_limit_exceeded THEN
+            PERFORM @schema@.queue_message_refuse('content', 'content is longer than a gigabyte as text; the limit is 134217728 bytes');
+        END;
+        PERFORM @schema@.queue_message_check_size('content', printed, 134217728);
+        IF printed > greatest(65536, 32::bigint * pg_catalog.pg_column_size(NEW.content)) THEN
+            plain := pg_catalog.pg_column_size(NEW.content::pg_catalog.text::pg_catalog.jsonb);
+            IF printed > 32 * plain THEN
+                PERFORM @schema@.queue_message_refuse('content', pg_catalog.format('content takes %s bytes and %s as text, more than 32 times as '
+                    'many; write numbers of that many digits as strings', plain, printed));
+            END IF;
+        END IF;
+        IF NEW.attempts NOT BETWEEN 0 AND 2000000000 THEN
+            PERFORM @schema@.queue_message_refuse('attempts', pg_catalog.format('attempts is %s; it must be between 0 and 2000000000', NEW.attempts));
+        END IF;
+        PERFORM @schema@.queue_message_check_time('available_at', NEW.available_at);
+        PERFORM @schema@.queue_message_check_size('body', pg_catalog.octet_length(NEW.body), 134217728);
+        IF NEW.body IS NOT NULL AND NEW.content <> '{}' THEN
+            PERFORM @schema@.queue_message_refuse('body',
+                pg_catalog.format('body (%s bytes) and content are both given; leave content out, a message has one payload', pg_catalog.octet_length(NEW.body)));
+        END IF;
+        PERFORM @schema@.queue_message_check_time('created_at', NEW.created_at);
+        PERFORM @schema@.queue_message_check_size('exchange', pg_catalog.octet_length(NEW.exchange), 255);
+        PERFORM @schema@.queue_message_check_time('expires_at', NEW.expires_at);
+        PERFORM @schema@.queue_message_check_time('lock_expires_at', NEW.lock_expires_at);
+        PERFORM @schema@.queue_message_check_size('ordering_key', pg_catalog.octet_length(NEW.ordering_key), 1024);
+        PERFORM @schema@.queue_message_check_size('routing_key', pg_catalog.octet_length(NEW.routing_key), 255);
+        IF pg_catalog.starts_with(NEW.routing_key, 'amq.rabbitmq.reply-to.'::pg_catalog.text) THEN
+            PERFORM @schema@.queue_message_refuse('routing_key', 'routing_key must not begin with amq.rabbitmq.reply-to.: RabbitMQ takes such '
+                'a key for the address of a consumer, and closes the connection over one that is none');
+        END IF;
+        IF TG_OP = 'INSERT' AND NEW.xid <> pg_catalog.pg_current_xact_id() THEN
+            -- A position below the heads of the relays would strand the message.
+            PERFORM @schema@.queue_message_refuse_new(NEW.id, 'position', 'its place is given by the database; leave out xid and seq.');
+        ELSIF TG_OP = 'INSERT' AND (NEW.attempts <> 0
+                OR pg_catalog.num_nonnulls(NEW.lock_expires_at, NEW.lock_token, NEW.locked_by, NEW.last_error) > 0) THEN
+            PERFORM @schema@.queue_message_refuse_new(NEW.id, 'ready', 'a new message is not locked and has no attempts; '
+                'leave out lock_expires_at, lock_token, locked_by, attempts and last_error.');
+        ELSIF TG_OP = 'INSERT' AND NEW.expires_at <= NEW.available_at THEN
+            PERFORM @schema@.queue_message_refuse('expires_at', 'expires_at is not after available_at; the message could never be sent');
+        END IF;
+    END IF;
+    PERFORM pg_catalog.set_config('search_path', path, true);
+    RETURN NEW;
+END
+$body$;
+
+-- As before, whatever operators the inserter's session finds first.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_hint() RETURNS trigger LANGUAGE plpgsql AS $body$
+#variable_conflict use_variable
+BEGIN
+    IF @schema@.queue_message_hint_mode() OPERATOR(pg_catalog.=) 'off'::pg_catalog.text
+        OR pg_catalog.current_setting('relay.notify'::pg_catalog.text, true) OPERATOR(pg_catalog.=) 'off'::pg_catalog.text
+        OR @schema@.queue_message_hint_mode() OPERATOR(pg_catalog.=) 'idle'::pg_catalog.text
+            AND pg_catalog.pg_try_advisory_xact_lock_shared(@schema@.queue_message_gate_key()) THEN
+        RETURN NULL;
+    ELSIF TG_LEVEL OPERATOR(pg_catalog.=) 'ROW'::pg_catalog.text THEN
+        PERFORM @schema@.queue_message_tell(@schema@.queue_message_hint_mode(), NEW.id);
+    ELSE
+        PERFORM @schema@.queue_message_tell(@schema@.queue_message_hint_mode(), NULL);
+    END IF;
+    RETURN NULL;
+END
+$body$;
+
+-- As before, whatever operators the inserter's session finds first. PostgreSQL 18 brings a function of its own, which needs none.
+DO $do$
+BEGIN
+    IF (SELECT p.prosrc LIKE '%int8send%' FROM pg_proc p WHERE p.oid = to_regprocedure(format('%I.queue_message_uuid()', @schema_literal@::text))) THEN
+        CREATE OR REPLACE FUNCTION @schema@.queue_message_uuid() RETURNS uuid LANGUAGE plpgsql VOLATILE PARALLEL SAFE AS $$
+        #variable_conflict use_variable
+        BEGIN
+            RETURN pg_catalog.encode(pg_catalog.set_bit(pg_catalog.set_bit(overlay(pg_catalog.uuid_send(pg_catalog.gen_random_uuid())
+                PLACING substring(pg_catalog.int8send(
+                    (extract(epoch FROM pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000::pg_catalog.numeric)::bigint) FROM 3)
+                FROM 1 FOR 6), 52, 1), 53, 1), 'hex')::pg_catalog.uuid;
+        END
+        $$;
+    END IF;
+END
+$do$;
+
+-- These run seldom, so they may have a path of their own.
+ALTER FUNCTION @schema@.queue_message_refuse(text, text) SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION @schema@.queue_message_refuse_new(uuid, text, text) SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION @schema@.queue_message_refuse_move() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION @schema@.queue_message_check_time(text, timestamptz) SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION @schema@.queue_message_archive_refuse() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION @schema@.queue_message_setting_check() SET search_path = pg_catalog, pg_temp;
+ALTER FUNCTION @schema@.queue_message_keyed_measure() SET search_path = pg_catalog, pg_temp;
