@@ -125,6 +125,13 @@ class Sought(NamedTuple):
     """Lanes whose keys it finds."""
 
 
+class DuePlace(NamedTuple):
+    """A place among the messages that wait for a time: after all of earlier times, and of this time after those up to a position."""
+
+    time: str
+    position: Position = START
+
+
 class Page(NamedTuple):
     """One page of a scan."""
 
@@ -133,8 +140,8 @@ class Page(NamedTuple):
     """Where a scan in claim order continues; None at the end."""
     first: Position | None
     """The first message that was walked."""
-    time: str
-    """The time after which a scan of waits continues."""
+    due: DuePlace
+    """Where a scan of waits continues."""
     seconds: float = 0.0
     """Seconds that this page took, without the wait for earlier statements."""
 

@@ -17,9 +17,9 @@ from relay.claims.streams import Streams
 from relay.claims.suspects import Suspects
 from relay.claims.unconfirmed_exchanges import UnconfirmedExchanges
 from relay.message import Batch, Outcome, Portion, Position
-from relay.ports import SUSPECT, At, Page, QueueLook, ScanFinding, Sought
+from relay.ports import SUSPECT, At, DuePlace, Page, QueueLook, ScanFinding, Sought
 
-PAST = "-infinity"
+PAST = DuePlace("-infinity")
 
 
 class IntakeStore(LaneStore, Protocol):
@@ -32,8 +32,8 @@ class IntakeStore(LaneStore, Protocol):
             StoreError: the database did not answer.
         """
 
-    async def scan_due(self, *, after: str, sought: Sought) -> Page:
-        """One page of the messages whose wait ended after a time; locks nothing.
+    async def scan_due(self, *, after: DuePlace, sought: Sought) -> Page:
+        """One page of the messages whose wait ended after a place; locks nothing.
 
         Raises:
             StoreError: the database did not answer.
@@ -201,7 +201,7 @@ class Intake:
         """Ask for all sources in one cheap statement; then only sources that have something are polled."""
         streams, lanes = self.streams, self.lanes
         seen = await self._store.look(
-            fresh=streams.main, after=self._after, paused=streams.paused, lanes=lanes.owned, ordered=lanes.cursor
+            fresh=streams.main, after=self._after.time, paused=streams.paused, lanes=lanes.owned, ordered=lanes.cursor
         )  # fmt: skip
         # This statement does not see the keys that wait for limits: they are below the head of the lanes.
         ordered = seen.ordered or self.limits.until(self.lanes.backlog.throttled) == 0.0
@@ -242,7 +242,7 @@ class Intake:
     async def _scan_due(self, room: int, room_bytes: int) -> tuple[None, bool]:  # noqa: ARG002 - all sources are asked like this
         """Scan for messages whose wait is over; each is then claimed through the source that it belongs to."""
         page = await self._store.scan_due(after=self._after, sought=self.sought)
-        self._after = page.time
+        self._after = page.due
         self.found(page.findings)
         # Messages that wait for a limit or their turn are found again for a while: they alone are no reason for an early scan.
         seen, self._seen_due = self._seen_due, {one.position for one in page.findings}

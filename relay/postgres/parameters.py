@@ -8,7 +8,7 @@ from typing import Any
 from relay.claims.key_bounds import KeyBound
 from relay.engine.policy import Policy
 from relay.message import SUCCESS, Archive, Batch, GiveBack, Position, Range, Retry
-from relay.ports import SUSPECT, At, ById, Page, RowLeft, ScanFinding, SettleRow, Wanted
+from relay.ports import SUSPECT, At, ById, DuePlace, Page, RowLeft, ScanFinding, SettleRow, Wanted
 from relay.postgres.array_literal import literal
 
 PATIENT = 4
@@ -67,9 +67,9 @@ def page_of(rows: Sequence[tuple[Any, ...]], policy: Policy) -> Page:
         if kind is not None
     ]
     xid, seq, first_xid, first_seq, time, past = rows[0][7:]
-    cut = xid is not None
+    reached = None if xid is None else Position(xid, seq)
     first = None if first_xid is None else Position(first_xid, first_seq)
-    return Page(findings, Position(xid, seq) if cut else None, first, time if cut else past)
+    return Page(findings, reached, first, DuePlace(past) if reached is None else DuePlace(time, reached))
 
 
 def probe(keys: Sequence[str], bounds: Sequence[KeyBound], running: Sequence[int], paused: Sequence[str]) -> dict[str, object]:

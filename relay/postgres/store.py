@@ -18,7 +18,7 @@ from relay.errors import NewConnectionError, StoreError
 from relay.events import NOBODY, Sink
 from relay.message import START, Batch, Claim, Position, Range
 from relay.net.secret_url import Conninfo
-from relay.ports import NOWHERE, Claimed, Listed, Page, Places, QueueLook, RowLeft, ScanFinding, SettleRow, Sought, Wanted
+from relay.ports import NOWHERE, Claimed, DuePlace, Listed, Page, Places, QueueLook, RowLeft, ScanFinding, SettleRow, Sought, Wanted
 from relay.postgres.array_literal import literal
 from relay.postgres.claiming import ClaimAnswer, Claiming
 from relay.postgres.deferred_payloads import DeferredPayloads
@@ -251,9 +251,10 @@ class Store:
         [row] = await self._claims.fetch(self._statements["look"], values, by_position=True)
         return QueueLook(*row)
 
-    async def scan_due(self, *, after: str, sought: Sought) -> Page:
+    async def scan_due(self, *, after: DuePlace, sought: Sought) -> Page:
         """See `relay.claims.intake.IntakeStore`."""
-        return await self._scan(self._claims, "due", {"after": after, **heads_of(START, {})}, sought)
+        where = {"after": after.time, **at("from", after.position), **heads_of(START, {})}
+        return await self._scan(self._claims, "due", where, sought)
 
     async def scan_left(self, *, after: Position, head: Position, heads: Mapping[str, Position], sought: Sought) -> Page:
         """See `relay.claims.scrub.ScrubStore`."""

@@ -109,7 +109,7 @@ async def test_a_scan_of_waits_goes_on_after_the_time_that_it_came_to(place: Pla
     await place.insert(wait=3600)
     page = await store.due()
     assert ([old, late], None) == ([one.position for one in page.findings], page.reached)
-    assert [late] == [one.position for one in (await store.due(after=page.time)).findings]
+    assert [late] == [one.position for one in (await store.due(after=page.due)).findings]
 
 
 async def test_what_somebody_else_has_locked_is_stepped_over(place: Place) -> None:

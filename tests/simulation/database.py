@@ -215,10 +215,11 @@ class Database:
         order = self.ordered if ordered else self.order
         return (self.rows[order[place]] for place in range(bisect_right(order, after), bisect_left(order, below)))
 
-    def due(self, after: float) -> Iterator[Row]:
-        """Messages whose wait ended after a time, by its end."""
+    def due(self, after: float, position: At = LAST) -> Iterator[Row]:
+        """Messages whose wait ended after a time, by its end; and of that time itself those after a position."""
         waits = self.waits
-        return (self.rows[waits[place][1]] for place in range(bisect_right(waits, (after, LAST)), bisect_right(waits, (self.now(), LAST))))
+        first, end = bisect_right(waits, (after, position)), bisect_right(waits, (self.now(), LAST))
+        return (self.rows[waits[place][1]] for place in range(first, end))
 
     def head_of(self, key: str) -> Row | None:
         """The lowest message of a key, in any state."""

@@ -16,7 +16,7 @@ from tests.simulation.sweeps import RENUMBERED
 def scan_due(database: Database, tx: Transaction, values: Values) -> Found:
     """`scan.sql` over `scan_due.sql`; a time travels as its number."""
     del tx
-    return _scan(database, islice(database.due(_time(values)), values["walk"]), values)
+    return _scan(database, islice(database.due(_time(values), position(values, "from")), values["walk"]), values)
 
 
 def scan_left(database: Database, tx: Transaction, values: Values) -> Found:
@@ -51,13 +51,11 @@ def _scan(database: Database, rows: Iterator[Row], values: Values) -> Found:
 
 
 def _end(walked: list[Row], place: int) -> tuple[int | None, int | None, str | None]:
-    """Where the next page begins: of a time that many messages share the rest may be cut off."""
+    """Where the next page begins."""
     if not walked:
         return None, None, None
     last = walked[place - 1]
-    earlier = [row.available_at for row in walked if row.available_at is not None and row.available_at < (last.available_at or 0.0)]
-    time = max(earlier, default=last.available_at)
-    return (*last.at, None if time is None else repr(time))
+    return (*last.at, None if last.available_at is None else repr(last.available_at))
 
 
 def _is_open(database: Database, row: Row, values: Values) -> bool:

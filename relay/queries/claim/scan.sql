@@ -47,10 +47,7 @@ WITH walked AS MATERIALIZED (
 SELECT found.kind, found.xid::text::bigint, found.seq, found.exchange, found.ordering_key, found.lane, found.attempts,
     CASE WHEN last.cut THEN reached.xid END, CASE WHEN last.cut THEN reached.seq END,
     (SELECT one.xid::text::bigint FROM walked AS one WHERE place = 1), (SELECT one.seq FROM walked AS one WHERE place = 1),
-    -- If many messages share a time, some of them may be cut off. Then the next page begins before that time, or after it if this page has
-    -- no earlier time.
-    coalesce((SELECT max(available_at) FROM walked WHERE available_at < (SELECT available_at FROM reached)), reached.available_at)::text,
-    (clock.now - make_interval(secs => %(lag)s))::text
+    reached.available_at::text, (clock.now - make_interval(secs => %(lag)s))::text
 FROM clock CROSS JOIN last
 LEFT JOIN reached ON true
 LEFT JOIN found ON true

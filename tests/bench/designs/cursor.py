@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relay.claims.intake import PAST
 from relay.claims.stream import Stream
 from relay.engine.policy import Policy
 from relay.message import START, Batch, Claim, Position
@@ -26,7 +27,7 @@ class CursorAndScan(Design):
         self._session = session
         self._statements = Statements("public")
         self._stream = Stream(self)
-        self._after = "-infinity"
+        self._after = PAST
 
     async def claim(self, wanted: Wanted, *, limit: int, limit_bytes: int) -> Claimed:
         """See `relay.ports.ClaimStore`."""
@@ -49,8 +50,8 @@ class CursorAndScan(Design):
     async def due(self, held: Held = ()) -> list[Position]:
         """What has come due since the last scan, by position."""
         while True:
-            page = await self._scan("due", held, after=self._after, **heads_of(START, {}))
-            self._after = page.time
+            page = await self._scan("due", held, after=self._after.time, **at("from", self._after.position), **heads_of(START, {}))
+            self._after = page.due
             if page.findings or page.reached is None:
                 return await self._claimed(page)
 

@@ -165,7 +165,9 @@ def test_what_keeps_a_migration_from_dropping_is_named(
     calls = "SELECT public.queue_message_keyed_due(now(), 1)"
     database.execute(f"CREATE FUNCTION mine() RETURNS void LANGUAGE sql BEGIN ATOMIC {calls}; END")
 
-    with pytest.raises(MigrationError, match=r"0048_.* failed and nothing was changed: .*again: function mine\(\) depends on function "):
+    with pytest.raises(
+        MigrationError, match=r"0048_.* failed and nothing was changed: .*again: function public\.mine\(\) depends on function "
+    ):
         migrate(empty_database_url)
 
     database.execute("DROP FUNCTION mine()")

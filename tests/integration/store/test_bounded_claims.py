@@ -98,19 +98,23 @@ async def test_a_claim_of_fresh_messages_goes_on_where_the_last_one_stopped(queu
     assert ([other], MANY // WALK + 1) == (found, claims)
 
 
-@pytest.mark.parametrize("kind", ["due", "due of one key"])
-async def test_a_scan_of_waits_goes_on_where_the_last_one_stopped(queue: Queue, store: MadeStore, kind: str) -> None:
+LATEST = "SELECT now() - interval '3 s'"
+SAME_TIME = "SELECT max(available_at) FROM queue_message"
+
+
+@pytest.mark.parametrize(("kind", "time"), [("due", LATEST), ("due of one key", LATEST), ("due at once", SAME_TIME)])
+async def test_a_scan_of_waits_goes_on_where_the_last_one_stopped(queue: Queue, store: MadeStore, kind: str, time: str) -> None:
     """It comes to the last one of all in so many pages, and from then on finds only what has come due since."""
     await crowd(queue, kind)
-    [last] = await queue.insert(available_at=await queue.value("SELECT now() - interval '3 s'"))
+    [last] = await queue.insert(available_at=await queue.value(time))
     pages = [await store.due(held=["audit"])]
     while pages[-1].reached is not None:
-        pages.append(await store.due(held=["audit"], after=pages[-1].time))
+        pages.append(await store.due(held=["audit"], after=pages[-1].due))
 
     assert MANY // PAGE <= len(pages) <= MANY // PAGE + 2
     row = await queue.row(last)
     assert {row["seq"]} == {one.position.seq for page in pages for one in page.findings}
-    assert not (await store.due(held=["audit"], after=pages[-1].time)).findings
+    assert not (await store.due(held=["audit"], after=pages[-1].due)).findings
 
 
 async def test_a_round_of_the_scrub_finds_everything_in_pages(queue: Queue, store: MadeStore) -> None:

@@ -13,11 +13,12 @@ import pytest
 from psycopg import sql
 
 from relay.claims.cursor import LAST_SEQ, LAST_XID, Cursor
+from relay.claims.intake import PAST
 from relay.claims.key_bounds import NOWHERE
 from relay.engine.policy import Policy
 from relay.events import NOBODY, Sink
 from relay.message import START, Batch, Claim, Position
-from relay.ports import At, Claimed, Fresh, Page, RowLeft, Sought, Wanted
+from relay.ports import At, Claimed, DuePlace, Fresh, Page, RowLeft, Sought, Wanted
 from relay.postgres.maintenance_store import PostgresMaintenance
 from relay.postgres.store import Store
 
@@ -117,7 +118,7 @@ class MadeStore(Store):
         """Claim and return the ids."""
         return ids_of((await self.take(wanted, limit=limit)).batch)
 
-    async def due(self, *, held: Sequence[str] = (), after: str = "-infinity") -> Page:
+    async def due(self, *, held: Sequence[str] = (), after: DuePlace = PAST) -> Page:
         """One page of the messages whose wait is over, in every lane that is ours."""
         return await self.scan_due(after=after, sought=Sought([*held], [], [*range(64)]))
 

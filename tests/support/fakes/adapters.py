@@ -13,7 +13,7 @@ from relay.claims.cursor import Cursor
 from relay.claims.key_bounds import KeyBound
 from relay.errors import StoreError
 from relay.message import CONFIRMED, Batch, Claim, Outcome, Portion, Position, PublishResult, Range, Verdict, memory_of
-from relay.ports import Claimed, Fresh, Listed, Page, QueueLook, RowLeft, ScanFinding, SettleResult, SettleRow, Sought, Wanted
+from relay.ports import Claimed, DuePlace, Fresh, Listed, Page, QueueLook, RowLeft, ScanFinding, SettleResult, SettleRow, Sought, Wanted
 
 Answer = TypeVar("Answer")
 ABOVE = Position(10**9, 1)
@@ -130,7 +130,7 @@ class FakeClaims:
         self.held.append(list(paused))
         return "90:90:", {key: self.heads.get(key, A_HEAD)._replace(key=key) for key in keys}
 
-    async def scan_due(self, *, after: str, sought: Sought) -> Page:
+    async def scan_due(self, *, after: DuePlace, sought: Sought) -> Page:
         """Return what the test gave, once."""
         self.asked.append("scan_due")
         self.held.append(sought.held)

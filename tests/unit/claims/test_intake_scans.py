@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from relay.message import Position
-from relay.ports import At, Claimed, Page, Wanted
+from relay.ports import At, Claimed, DuePlace, Page, Wanted
 from tests.support.fakes.adapters import Clock, FakeClaims, a_batch, a_claim, a_finding
 from tests.support.fakes.intakes import claim, intake_of, waiting
 
@@ -35,13 +35,12 @@ class Pages(FakeClaims):
         self.pages = list(kinds)
         self.afters: list[str] = []
 
-    async def scan_due(self, *, after: str, **asked: object) -> Page:
+    async def scan_due(self, *, after: DuePlace, **asked: object) -> Page:
         """The next page."""
         del asked
-        self.afters.append(after)
+        self.afters.append(after.time)
         kind = self.pages.pop(0) if self.pages else None
-        time = str(len(self.afters))
-        return Page([a_finding(kind)] if kind else [], Position(7, 1) if self.pages else None, None, time)
+        return Page([a_finding(kind)] if kind else [], Position(7, 1) if self.pages else None, None, DuePlace(str(len(self.afters))))
 
 
 def test_a_scan_of_waits_goes_on_where_its_page_ended(clock: Clock) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from relay import events
 from relay.claims import scrub as module
-from relay.claims.intake import Intake
+from relay.claims.intake import PAST, Intake
 from relay.claims.scrub import Scrub
 from relay.errors import StoreError
 from relay.message import START, Position
@@ -27,7 +27,7 @@ SOON = 0.001
 
 def page(*findings: ScanFinding, to: Position | None = None) -> Page:
     """One page; the last one unless it says where it ended."""
-    return Page(findings, to, FIRST, "")
+    return Page(findings, to, FIRST, PAST)
 
 
 class Left:
@@ -163,7 +163,7 @@ def test_a_walk_that_rows_were_moved_behind_does_not_count() -> None:
 
 def test_a_round_over_an_empty_queue_begins_at_the_head() -> None:
     """There is nothing before it."""
-    rig = Rig(Page([], None, None, ""), Page([], None, None, ""))
+    rig = Rig(Page([], None, None, PAST), Page([], None, None, PAST))
     rig.intake.streams.main.head = HEAD
     for _ in range(3):
         at_once(rig.scrub.page())

@@ -11,7 +11,7 @@ from relay.claims.key_bounds import KeyBound
 from relay.engine.policy import Policy
 from relay.engine.retry import RetryPolicy
 from relay.message import START, Position, Range
-from relay.ports import Listed, Page, QueueLook, ScanFinding, Sought
+from relay.ports import DuePlace, Listed, Page, QueueLook, ScanFinding, Sought
 from relay.postgres.store import LAG, LOOK, MAX_FINDINGS, PAGE
 from tests.support.fakes.scripted_store import Played
 from tests.support.fakes.virtual_time import timeless
@@ -108,18 +108,19 @@ async def test_a_scan_of_waits_asks_where_claims_are_made() -> None:
     played = Played()
     played.answers["scan_due"].append([(*NOTHING, None, None, None, None, None, "now")])
 
-    await played.store.scan_due(after="then", sought=SOUGHT)
+    await played.store.scan_due(after=DuePlace("then", FIFTY), sought=SOUGHT)
 
-    assert [{**SCAN, "after": "then", "main_xid": "0", "main_seq": 0, "apart": [], "head_xids": "{}", "head_seqs": "{}"}] == played.values
+    where = {"after": "then", "from_xid": "50", "from_seq": 1, "main_xid": "0", "main_seq": 0}
+    assert [{**SCAN, **where, "apart": [], "head_xids": "{}", "head_seqs": "{}"}] == played.values
     assert [("claim", "scan_due")] == played.asked
 
 
 @pytest.mark.parametrize(
     ("tail", "page"),
     [
-        ((70, 3, 50, 1, "there", "now"), ([], Position(70, 3), FIFTY, "there")),
-        ((None, None, 50, 1, "there", "now"), ([], None, FIFTY, "now")),
-        ((None, None, None, None, None, "now"), ([], None, None, "now")),
+        ((70, 3, 50, 1, "there", "now"), ([], Position(70, 3), FIFTY, DuePlace("there", Position(70, 3)))),
+        ((None, None, 50, 1, "there", "now"), ([], None, FIFTY, DuePlace("now"))),
+        ((None, None, None, None, None, "now"), ([], None, None, DuePlace("now"))),
     ],
 )
 @timeless
