@@ -17,7 +17,7 @@ pytestmark = pytest.mark.spark
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 ARCHIVE = (
     "xid long, seq long, id string, exchange string, routing_key string, result string, created_at timestamp, claimed_at timestamp, "
-    "confirmed_at timestamp, archived_at timestamp"
+    "confirmed_at timestamp, archived_at timestamp, replay_of string"
 )
 RECEIPTS = "message_id string, queue string, received_at timestamp"
 COUNTS = ("received", "lost", "pending", "duplicated", "late", "dead")
@@ -30,10 +30,12 @@ def at(seconds: float) -> datetime:
     return NOON + timedelta(seconds=seconds)
 
 
-def message(seq: int, id_: str, *, exchange: str = "orders", key: str = "k", result: str = "success", second: float = 0) -> Message:
+def message(
+    seq: int, id_: str, *, exchange: str = "orders", key: str = "k", result: str = "success", second: float = 0, replays: str | None = None
+) -> Message:
     """A message that was created at a second, claimed after one more, confirmed after two and archived after three."""
     confirmed = at(second + 2) if result == "success" else None
-    return (1, seq, id_, exchange, key, result, at(second), at(second + 1), confirmed, at(second + 3))
+    return (1, seq, id_, exchange, key, result, at(second), at(second + 1), confirmed, at(second + 3), replays)
 
 
 def rules(**given: Any) -> Rules:
@@ -89,13 +91,26 @@ def test_queues_may_be_those_that_were_seen_with_the_routing_key(spark: SparkSes
 
 def test_a_receipt_belongs_to_the_last_message_of_its_id_before_it(spark: SparkSession) -> None:
     """A replay that keeps the id is another message; an attempt before the one that counted is the same message."""
-    messages = [message(1, "a"), message(2, "a", second=1000), message(3, "b"), message(4, "b", second=1000)]
+    again = [message(2, "a", second=1000, replays="A"), message(4, "b", second=1000, replays="b")]
+    messages = [message(1, "a"), message(3, "b"), *again]
     receipts = [("a", "q", 1), ("a", "q", 1002), ("b", "q", 1), ("b", "q", 600)]
 
     counts, _, strangers = outcome(spark, messages, receipts)
 
     assert {1: {"received": 1}, 2: {"received": 1}, 3: {"received": 1, "duplicated": 1}, 4: {"lost": 1}} == counts
     assert set() == strangers
+
+
+@pytest.mark.parametrize(("result", "theirs"), [("discarded", {}), ("failed", {}), ("success", {"received": 1})])
+def test_a_message_that_took_the_id_of_another_takes_no_receipt(spark: SparkSession, result: str, theirs: dict[str, int]) -> None:
+    """A producer sees ids of waiting messages and may reuse them; one that replays the id says so, and may be dead and received."""
+    messages = [message(1, "a"), message(2, "a", second=1, result=result, replays="other"), message(3, "b", result="failed")]
+    messages += [message(4, "b", second=1000, replays="b")]
+
+    counts, missing, strangers = outcome(spark, messages, [("a", "q", 5), ("b", "q", 5), ("b", "q", 1002)])
+
+    assert {1: {"received": 1}, 2: theirs, 3: {"dead": 1}, 4: {"received": 1}} == counts
+    assert (set(), set()) == (missing, strangers)
 
 
 def test_what_is_late_was_first_received_after_the_limit(spark: SparkSession) -> None:

@@ -42,20 +42,29 @@ class Rules:
 def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
     """Each receipt joined with its message. A receipt without a message has nulls for it, and so has a message without a receipt.
 
-    A receipt belongs to the message with its id that was enqueued last before it: a replay that keeps the id makes a second message with
-    it. A message begins when it was enqueued, because an attempt whose outcome was unknown may have been received before the one that
-    counted.
+    A replay that keeps the id makes a second message with it: then a receipt belongs to the message that was enqueued last before it. A
+    message begins when it was enqueued, because an attempt whose outcome was unknown may have been received before the one that counted.
+    A producer may give another message the same id: then a receipt counts for each that was sent, and for none that was not.
     """
     from pyspark.sql import Window  # noqa: PLC0415 - Spark only where it is used
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     begin = f.least("created_at", "claimed_at", "archived_at") - _length(rules.skew)
     messages = archive.withColumn("id", f.lower("id")).withColumn("confirmed_at", f.coalesce("confirmed_at", "archived_at"))
-    messages = messages.select(*_MESSAGE, begin.alias("begins_at"))
-    same_id = Window.partitionBy("id").orderBy("begins_at", "archived_at", "xid", "seq")
-    messages = messages.withColumn("ends_at", f.lead("begins_at").over(same_id))
+    again = f.coalesce(f.lower("replay_of") == f.col("id"), f.lit(False))  # noqa: FBT003 - a value
+    messages = messages.select(*_MESSAGE, begin.alias("begins_at"), again.alias("again"))
+    same_id = Window.partitionBy("id")
+    later = same_id.orderBy("begins_at", "archived_at", "xid", "seq").rowsBetween(1, Window.unboundedFollowing)
+    sent = ~f.col("again") & (f.col("result") == "success")
+    messages = messages.select(
+        *_MESSAGE,
+        "begins_at",
+        f.min(f.when(f.col("again"), f.col("begins_at"))).over(later).alias("ends_at"),
+        (f.col("again") | (f.col("result") == "success") | (f.count_if(sent).over(same_id) == 0)).alias("counts"),
+    )
     mine = (
         (f.col("message_id") == f.col("id"))
+        & f.col("counts")
         & (f.col("received_at") >= f.col("begins_at"))
         & (f.col("ends_at").isNull() | (f.col("received_at") < f.col("ends_at")))
     )

@@ -30,7 +30,8 @@ EXAMPLES = 20
 """How many lost messages, duplicated messages and unknown receipts are named, of each kind."""
 MARGIN = timedelta(days=1)
 """How far outside the given time receipts and messages are read: a receipt may be written this long before its message is archived."""
-_ARCHIVE = ["xid", "seq", "id", "exchange", "routing_key", "result", "created_at", "claimed_at", "confirmed_at", "archived_at"]
+_ARCHIVE = ["xid", "seq", "id", "exchange", "routing_key", "result", "created_at", "claimed_at", "confirmed_at", "archived_at",
+            "replay_of"]  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Progress = Callable[[str], None]
 
