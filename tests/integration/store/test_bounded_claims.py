@@ -102,7 +102,9 @@ LATEST = "SELECT now() - interval '3 s'"
 SAME_TIME = "SELECT max(available_at) FROM queue_message"
 
 
-@pytest.mark.parametrize(("kind", "time"), [("due", LATEST), ("due of one key", LATEST), ("due at once", SAME_TIME)])
+@pytest.mark.parametrize(
+    ("kind", "time"), [("due", LATEST), ("due of one key", LATEST), ("due at once", SAME_TIME)], ids=["any times", "of one key", "one time"]
+)
 async def test_a_scan_of_waits_goes_on_where_the_last_one_stopped(queue: Queue, store: MadeStore, kind: str, time: str) -> None:
     """It comes to the last one of all in so many pages, and from then on finds only what has come due since."""
     await crowd(queue, kind)
