@@ -318,6 +318,20 @@ def test_what_matches_nothing_is_said_and_an_id_that_is_not_there_refused(
     assert [1, 0] == [run(selection=Selection(ids=(here.upper(),)), job="job").enqueued for _ in range(2)]
 
 
+def test_an_id_that_several_messages_have_is_refused_until_one_is_left(
+    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
+) -> None:
+    """A producer may choose the id of another's message. A replay that has kept the id is not another message."""
+    one = "00000000-0000-7000-8000-000000000009"
+    archived({"id": one}, {"id": one, "exchange": "audit"}, {"id": one, "replay_of": one})
+    export(lake, database)
+
+    with pytest.raises(PipelineError, match=f"Several messages have the id {one}, and nothing was enqueued: narrow the filter"):
+        run(selection=Selection(ids=(one,)))
+
+    assert 2 == run(selection=Selection(ids=(one,), exchange="orders")).enqueued
+
+
 def test_nothing_is_replayed_without_a_filter_or_a_lake(run: Replay, database: Database, lake: Lake, archived: Archived) -> None:
     """One sentence each."""
     with pytest.raises(PipelineError, match="Say what to replay"):

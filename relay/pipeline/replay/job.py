@@ -100,7 +100,7 @@ def run(
         same_id: keep the messages' ids, for consumers that ignore messages they have already received.
 
     Raises:
-        PipelineError: the filter is empty, an id of it is not in the lake, an argument is bad, or PostgreSQL refused.
+        PipelineError: the filter is empty, an id of it is in the lake never or several times, an argument is bad, or PostgreSQL refused.
         LakeError: there is no archive in the lake, or it cannot be read.
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
@@ -135,6 +135,7 @@ def _source(lake: Lake, database: Database, selection: Selection, job: str, *, d
     done, made = {(xid, seq) for xid, seq, _ in ledger}, {made for _, _, made in ledger}
     source = LakeSource.of(lake, selection, done=done, made=made, dry_run=dry_run)
     _refuse_missing(source.missing)
+    _refuse_shared(source.shared)
     return source
 
 
@@ -145,6 +146,16 @@ def _refuse_missing(ids: Sequence[str]) -> None:
         raise PipelineError(
             f"Nothing matches {', '.join(ids[:SHOWN])}{more}: the lake has no such message that meets the rest of the filter, and nothing "
             "was enqueued; correct it, or export first."
+        )
+
+
+def _refuse_shared(ids: Sequence[str]) -> None:
+    """Refuse to replay messages that only have the id of the one that is meant: producers choose ids, and may choose another's."""
+    if ids:
+        more = f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else ""
+        raise PipelineError(
+            f"Several messages have the id {', '.join(ids[:SHOWN])}{more}, and nothing was enqueued: narrow the filter, such as by "
+            "exchange or time, to the one that is meant."
         )
 
 

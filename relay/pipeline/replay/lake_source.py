@@ -36,15 +36,19 @@ class LakeSource:
         found: `xid`, `seq`, `archived_at`, `size`, `exchange`, `result` of each message, in the order of archiving.
         done_before: how many messages were left out because the job has already enqueued them.
         missing: ids that the selection names, although no message with such an id meets the selection.
+        shared: ids that the selection names, and that several messages have which are not replays of each other.
     """
 
-    def __init__(self, place: LakeLocation, dataset: ds.Dataset, found: pa.Table, done_before: int, missing: list[str]) -> None:
+    def __init__(
+        self, place: LakeLocation, dataset: ds.Dataset, found: pa.Table, done_before: int, *, missing: list[str], shared: list[str]
+    ) -> None:
         self._place = place
         self._dataset = dataset
         self._places = found
         self.found = found.num_rows
         self.done_before = done_before
         self.missing = missing
+        self.shared = shared
 
     @classmethod
     def of(cls, lake: Lake, selection: Selection, *, done: Collection[Position], made: Collection[str], dry_run: bool) -> LakeSource:
@@ -57,18 +61,20 @@ class LakeSource:
         dataset = lake.dataset("archive", days=selection.days(lake.days("archive")))
         columns = {name: pc.field(name) for name in ("xid", "seq", "id", "replay_of", "archived_at", "archived_xid", "exchange", "result")}
         columns["size"] = pc.scalar(0) if dry_run else _length("content") + _length("body")
-        batches, done_before, missing = [], 0, {each.lower() for each in selection.ids}
+        batches, done_before, originals = [], 0, Counter[str]()
         with scanning(lake.place, "archive", dataset.files):
             scanner = dataset.scanner(columns=columns, filter=selection.expression(), fragment_scan_options=_GENTLE)
             for batch in scanner.to_batches():
-                missing.difference_update(batch["id"].to_pylist() if missing else ())
+                originals.update(_originals(batch) if selection.ids else ())
                 others = _others(batch, made)
                 left = _without(others, done)
                 done_before += others.num_rows - left.num_rows
                 batches.append(left.drop_columns(["id", "replay_of"]))
         schema = pa.schema([field for field in scanner.projected_schema if field.name not in {"id", "replay_of"}])
         found = pa.Table.from_batches(batches, schema).sort_by([(name, "ascending") for name in _ORDER])
-        return cls(lake.place, dataset, found, done_before, sorted(missing))
+        missing = sorted({each.lower() for each in selection.ids} - originals.keys())
+        shared = sorted(id_ for id_, messages in originals.items() if messages > 1)
+        return cls(lake.place, dataset, found, done_before, missing=missing, shared=shared)
 
     def counts(self, most: int) -> Counter[tuple[str, str]]:
         """Messages by exchange and result among the first `most`."""
@@ -108,6 +114,15 @@ def _length(column: str) -> pc.Expression:
 
 def _positions(batch: pa.RecordBatch | pa.Table) -> Iterator[Position]:
     return zip(batch["xid"].to_pylist(), batch["seq"].to_pylist(), strict=True)
+
+
+def _originals(batch: pa.RecordBatch) -> Counter[str]:
+    """How many messages have each id. A replay that has kept the id of its original adds none."""
+    pairs = Counter(zip(batch["id"].to_pylist(), batch["replay_of"].to_pylist(), strict=True))
+    found = Counter[str]()
+    for (id_, origin), messages in pairs.items():
+        found[id_] += 0 if origin == id_ else messages
+    return found
 
 
 def _others(batch: pa.RecordBatch, made: Collection[str]) -> pa.RecordBatch:
