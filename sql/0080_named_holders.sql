@@ -1,17 +1,21 @@
--- As before, but a day that cannot be made is named with the sessions that are in the way. Any login may lock a table by its number (`nextval`
--- locks before it looks), also one that is not there yet: every CREATE TABLE that draws this number waits.
+-- Sessions that may keep a partition from being made. They hold a lock on the archive's daily part, or on a table by a number that no table
+-- has yet: `nextval` locks before it looks, and a CREATE TABLE that draws this number waits. A session that makes a table holds other locks on
+-- it as well.
 CREATE FUNCTION @schema@.queue_message_in_the_way() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT string_agg(DISTINCT coalesce(format('process %s of %I', l.pid, a.usename), 'a prepared transaction'), ', ')
+    SELECT string_agg(DISTINCT CASE WHEN l.pid IS NULL THEN 'a prepared transaction'
+        ELSE format('process %s of %s', l.pid, coalesce(quote_ident(a.usename), 'no login')) END, ', ')
     FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
     WHERE l.locktype = 'relation' AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
         AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-        AND (l.relation = to_regclass(format('%I.queue_message_archive_daily', @schema_literal@::text))
-                AND l.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
-            -- A session that makes a table has its whole lock.
-            OR l.mode <> 'AccessExclusiveLock' AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = l.relation))
+        AND CASE WHEN l.relation = to_regclass(format('%I.queue_message_archive_daily', @schema_literal@::text))
+            THEN l.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
+            ELSE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = l.relation) AND NOT EXISTS (
+                SELECT FROM pg_locks o WHERE o.virtualtransaction = l.virtualtransaction AND o.relation = l.relation
+                    AND o.mode IN ('ShareLock', 'AccessExclusiveLock')) END
 $body$;
 
+-- As before, and names these sessions.
 CREATE OR REPLACE FUNCTION @schema@.queue_message_ensure_partitions(days_ahead integer DEFAULT 7, now timestamptz DEFAULT NULL) RETURNS integer
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '200ms' AS $body$
 #variable_conflict use_variable
@@ -40,7 +44,7 @@ BEGIN
             created := created + 1;
         EXCEPTION WHEN lock_not_available THEN
             RAISE WARNING 'archive partition % was not made, because another session has locked its table: %', partition,
-                coalesce(@schema@.queue_message_in_the_way(), 'it has ended meanwhile');
+                coalesce(@schema@.queue_message_in_the_way(), 'which one is not known');
         END;
     END LOOP;
     RETURN created;

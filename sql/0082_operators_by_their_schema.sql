@@ -145,7 +145,7 @@ BEGIN
 END
 $do$;
 
--- These run seldom, so they may have a path of their own.
+-- These run seldom, or in a function with such a path already, so they may have a path of their own.
 ALTER FUNCTION @schema@.queue_message_refuse(text, text) SET search_path = pg_catalog, pg_temp;
 ALTER FUNCTION @schema@.queue_message_refuse_new(uuid, text, text) SET search_path = pg_catalog, pg_temp;
 ALTER FUNCTION @schema@.queue_message_refuse_move() SET search_path = pg_catalog, pg_temp;

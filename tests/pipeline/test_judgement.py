@@ -90,8 +90,8 @@ def test_queues_may_be_those_that_were_seen_with_the_routing_key(spark: SparkSes
 
 
 def test_a_receipt_belongs_to_the_last_message_of_its_id_before_it(spark: SparkSession) -> None:
-    """A replay that keeps the id is another message; an attempt before the one that counted is the same message."""
-    again = [message(2, "a", second=1000, replays="A"), message(4, "b", second=1000, replays="b")]
+    """A replay that keeps the id is another message, and so is one that its application repeats; an earlier attempt is the same message."""
+    again = [message(2, "a", key="other", second=1000, replays="A"), message(4, "b", second=1000)]
     messages = [message(1, "a"), message(3, "b"), *again]
     receipts = [("a", "q", 1), ("a", "q", 1002), ("b", "q", 1), ("b", "q", 600)]
 
@@ -104,13 +104,28 @@ def test_a_receipt_belongs_to_the_last_message_of_its_id_before_it(spark: SparkS
 @pytest.mark.parametrize(("result", "theirs"), [("discarded", {}), ("failed", {}), ("success", {"received": 1})])
 def test_a_message_that_took_the_id_of_another_takes_no_receipt(spark: SparkSession, result: str, theirs: dict[str, int]) -> None:
     """A producer sees ids of waiting messages and may reuse them; one that replays the id says so, and may be dead and received."""
-    messages = [message(1, "a"), message(2, "a", second=1, result=result, replays="other"), message(3, "b", result="failed")]
+    messages = [
+        message(1, "a"),
+        message(2, "a", exchange="elsewhere", second=1, result=result, replays="other"),
+        message(3, "b", result="failed"),
+    ]
     messages += [message(4, "b", second=1000, replays="b")]
 
     counts, missing, strangers = outcome(spark, messages, [("a", "q", 5), ("b", "q", 5), ("b", "q", 1002)])
 
     assert {1: {"received": 1}, 2: theirs, 3: {"dead": 1}, 4: {"received": 1}} == counts
     assert (set(), set()) == (missing, strangers)
+
+
+def test_a_queue_that_got_another_message_of_the_id_is_owed_nothing(spark: SparkSession) -> None:
+    """What it got may have been the message of another exchange."""
+    messages = [message(1, "a"), message(2, "a", exchange="elsewhere"), message(3, "b")]
+    receipts = [("a", "q", 2), ("a", "theirs", 2), ("b", "q", 2)]
+
+    counts, missing, _ = outcome(spark, messages, receipts, queues={"orders": ["*"]})
+
+    assert ({"received": 2}, {"received": 1}) == (counts[1], counts[3])
+    assert set() == missing
 
 
 def test_what_is_late_was_first_received_after_the_limit(spark: SparkSession) -> None:

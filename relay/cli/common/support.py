@@ -53,11 +53,11 @@ def settings() -> Settings:
 
 @contextlib.contextmanager
 def console() -> Iterator[OperatorSession]:
-    """A connection to the database that the settings name. Its statements wait at most five seconds for a lock, but see `session`."""
+    """A connection to the database that the settings name."""
     from relay.postgres.operator_session import OperatorSession  # noqa: PLC0415 - as in settings
 
     chosen = settings()
-    with OperatorSession(chosen.conninfo, schema=chosen.schema_name, lock_timeout="5s" if chosen.prepare else None) as opened:
+    with OperatorSession(chosen.conninfo, schema=chosen.schema_name) as opened:
         yield opened
 
 

@@ -42,26 +42,17 @@ class Rules:
 def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
     """Each receipt joined with its message. A receipt without a message has nulls for it, and so has a message without a receipt.
 
-    A replay that keeps the id makes a second message with it: then a receipt belongs to the message that was enqueued last before it. A
-    message begins when it was enqueued, because an attempt whose outcome was unknown may have been received before the one that counted.
-    A producer may give another message the same id: then a receipt counts for each that was sent, and for none that was not.
+    A replay that keeps the id makes a second message with it, and so does an application that sends one id to the same place again: then a
+    receipt belongs to the message that was enqueued last before it. A message begins when it was enqueued, because an attempt whose outcome
+    was unknown may have been received before the one that counted. A producer may give a message elsewhere the same id: then a receipt
+    counts for each that was sent, and for none that was not.
     """
-    from pyspark.sql import Window  # noqa: PLC0415 - Spark only where it is used
-    from pyspark.sql import functions as f  # noqa: PLC0415
+    from pyspark.sql import functions as f  # noqa: PLC0415 - Spark only where it is used
 
     begin = f.least("created_at", "claimed_at", "archived_at") - _length(rules.skew)
     messages = archive.withColumn("id", f.lower("id")).withColumn("confirmed_at", f.coalesce("confirmed_at", "archived_at"))
     again = f.coalesce(f.lower("replay_of") == f.col("id"), f.lit(False))  # noqa: FBT003 - a value
-    messages = messages.select(*_MESSAGE, begin.alias("begins_at"), again.alias("again"))
-    same_id = Window.partitionBy("id")
-    later = same_id.orderBy("begins_at", "archived_at", "xid", "seq").rowsBetween(1, Window.unboundedFollowing)
-    sent = ~f.col("again") & (f.col("result") == "success")
-    messages = messages.select(
-        *_MESSAGE,
-        "begins_at",
-        f.min(f.when(f.col("again"), f.col("begins_at"))).over(later).alias("ends_at"),
-        (f.col("again") | (f.col("result") == "success") | (f.count_if(sent).over(same_id) == 0)).alias("counts"),
-    )
+    messages = _with_ends(messages.select(*_MESSAGE, begin.alias("begins_at"), again.alias("again")))
     mine = (
         (f.col("message_id") == f.col("id"))
         & f.col("counts")
@@ -69,6 +60,28 @@ def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
         & (f.col("ends_at").isNull() | (f.col("received_at") < f.col("ends_at")))
     )
     return receipts.join(messages, mine, "full_outer")
+
+
+def _with_ends(messages: DataFrame) -> DataFrame:
+    """The messages with their ends, whether a receipt `counts` for each, and whether it is `alone` in having been sent with its id."""
+    from pyspark.sql import Window  # noqa: PLC0415 - Spark only where it is used
+    from pyspark.sql import functions as f  # noqa: PLC0415
+
+    order = ("begins_at", "archived_at", "xid", "seq")
+    same_id = Window.partitionBy("id")
+    later = same_id.orderBy(*order).rowsBetween(1, Window.unboundedFollowing)
+    same_place = Window.partitionBy("id", "exchange", "routing_key").orderBy(*order).rowsBetween(1, Window.unboundedFollowing)
+    success = f.col("result") == "success"
+    replayed = f.min(f.when(f.col("again"), f.col("begins_at"))).over(later)
+    repeated = f.min(f.when(success, f.col("begins_at"))).over(same_place)
+    sent = f.count_if(~f.col("again") & success).over(same_id)
+    return messages.select(
+        *_MESSAGE,
+        "begins_at",
+        f.least(replayed, repeated).alias("ends_at"),
+        (f.col("again") | success | (sent == 0)).alias("counts"),
+        (sent <= 1).alias("alone"),
+    )
 
 
 def judged(pairs: DataFrame, rules: Rules) -> DataFrame:
@@ -111,7 +124,7 @@ def _received(pairs: DataFrame, rules: Rules) -> tuple[DataFrame, DataFrame]:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     mine = (f.col("archived_at") >= f.lit(rules.since)) & (f.col("archived_at") < f.lit(rules.until))
-    grouped = pairs.where(f.col("id").isNotNull()).groupBy(*_MESSAGE, "queue")
+    grouped = pairs.where(f.col("id").isNotNull()).groupBy(*_MESSAGE, "alone", "queue")
     queues = grouped.agg(f.count("received_at").alias("receipts"), f.min("received_at").alias("first_at"))
     late = f.col("first_at") > f.col("confirmed_at") + _length(rules.late)
     messages = (
@@ -138,7 +151,8 @@ def _with_owed(messages: DataFrame, queues: DataFrame, rules: Rules) -> DataFram
     by_sight = [exchange for exchange, names in rules.queues.items() if list(names) == [SEEN]]
     if not by_sight:
         return messages.withColumn("owed", owed)
-    seen = queues.where(f.col("exchange").isin(by_sight) & f.col("queue").isNotNull() & (f.col("result") == "success"))
+    mine = f.col("exchange").isin(by_sight) & f.col("queue").isNotNull() & (f.col("result") == "success") & f.col("alone")
+    seen = queues.where(mine)
     seen = seen.groupBy("exchange", "routing_key").agg(f.collect_set("queue").alias("seen"))
     return messages.join(seen, ["exchange", "routing_key"], "left").withColumn("owed", f.coalesce(owed, "seen"))
 

@@ -177,18 +177,6 @@ def test_wrong_usage_is_one_sentence_and_exit_2(cli: Cli, command: list[str], sa
     assert says in cli.refused(*command, code=2)
 
 
-@pytest.mark.parametrize("command", [["status"], ["dead", "list"], ["contract", "list"], ["enqueue", "orders", "key", "1"]])
-def test_a_command_waits_for_no_lock_longer_than_five_seconds(cli: Cli, seeded: Seeded, command: list[str]) -> None:
-    """Then it names what to look for. A login that may only insert can lock tables."""
-    with psycopg.connect(cli.env["RELAY_DATABASE_URL"]) as other:
-        other.execute("LOCK TABLE queue_message, queue_message_archive, queue_message_contract")
-
-        assert "Another session holds a lock that this needs, and nothing was changed: try again" in cli.refused(*command, code=1)
-
-        other.rollback()
-    cli(*command)
-
-
 def test_a_role_without_permission_is_told_which_role_it_needs(cli: Cli) -> None:
     """A producer may enqueue and not look."""
     with login(cli.env["RELAY_DATABASE_URL"], "queue_message_producer") as url:

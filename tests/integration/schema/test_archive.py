@@ -252,3 +252,37 @@ async def test_who_keeps_a_day_from_being_made_is_named(queue: Queue) -> None:
             holder = f"process {other.info.backend_pid} of {other.info.user}"
     assert [f"archive partition queue_message_archive_{late} was not made, because another session has locked its table: {holder}"] == said
     assert 1 == await queue.value("SELECT queue_message_ensure_partitions()")
+
+
+def test_a_prepared_transaction_that_keeps_a_day_from_being_made_is_named(preparing_url: str) -> None:
+    """It has no process and no login."""
+    said: list[str] = []
+    with psycopg.connect(preparing_url, autocommit=True) as owner, psycopg.connect(preparing_url) as other:
+        owner.add_notice_handler(lambda notice: said.append(str(notice.message_primary)))
+        [late] = owner.execute("SELECT to_char((now() AT TIME ZONE 'UTC')::date + 7, 'YYYYMMDD')").fetchone() or ()
+        owner.execute(f"DROP TABLE queue_message_archive_{late}".encode())
+        owner.execute("CREATE TABLE newest ()")
+        [newest] = owner.execute("SELECT 'newest'::regclass::oid").fetchone() or ()
+        other.execute(LOCK_AHEAD.format(newest).encode())
+        other.execute("PREPARE TRANSACTION 'held'")
+
+        assert (0,) == owner.execute("SELECT queue_message_ensure_partitions()").fetchone()
+        owner.execute("ROLLBACK PREPARED 'held'")
+
+        assert (1,) == owner.execute("SELECT queue_message_ensure_partitions()").fetchone()
+    said = [each.removeprefix(f"archive partition queue_message_archive_{late} was not made, because ") for each in said]
+    assert ["another session has locked its table: a prepared transaction"] == said
+
+
+async def test_who_makes_a_table_meanwhile_is_not_blamed(queue: Queue) -> None:
+    """Its table is not there for others yet either, and it may have written to it."""
+    async with await psycopg.AsyncConnection.connect(queue.url) as other, await psycopg.AsyncConnection.connect(queue.url) as innocent:
+        await other.execute("LOCK TABLE queue_message_archive_daily IN SHARE UPDATE EXCLUSIVE MODE")
+        await innocent.execute("CREATE TABLE made (wide text)")
+        await innocent.execute("INSERT INTO made VALUES ('x')")
+        named = await queue.value("SELECT queue_message_in_the_way()")
+
+        assert named == f"process {other.info.backend_pid} of {other.info.user}"
+        await other.rollback()
+        assert await queue.value("SELECT queue_message_in_the_way()") is None
+        await innocent.rollback()

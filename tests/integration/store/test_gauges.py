@@ -72,7 +72,7 @@ async def test_an_analyze_of_autovacuum_that_runs_on_has_an_age(queue: Queue, ma
     store = make_store()
     try:
         await queue.sql(HELD)
-        await until(lambda: grows(store), 120)
+        await until(lambda: grows(store))
         [transactions] = await store.run("read_transactions")
         assert transactions[4] > 1
     finally:
