@@ -42,10 +42,10 @@ class Rules:
 def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
     """Each receipt joined with its message. A receipt without a message has nulls for it, and so has a message without a receipt.
 
-    A replay that keeps the id makes a second message with it, and so does an application that sends one id to the same place again: then a
-    receipt belongs to the message that was enqueued last before it. A message begins when it was enqueued, because an attempt whose outcome
-    was unknown may have been received before the one that counted. A producer may give a message elsewhere the same id: then a receipt
-    counts for each that was sent, and for none that was not.
+    A replay may keep the id, and an application may send an id to the same place again. Then a receipt belongs to the message that was
+    enqueued last before it. A message begins when it was enqueued, because an attempt whose outcome was unknown may have been received
+    before the one that counted. A producer may give a message elsewhere the same id. Then a receipt counts for each that was sent, and for
+    none that was not.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - Spark only where it is used
 
