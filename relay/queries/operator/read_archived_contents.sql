@@ -4,5 +4,5 @@
 SELECT id::text, routing_key, content::text AS content, body IS NOT NULL AS "binary"
 FROM @schema@.queue_message_archive
 WHERE exchange = %(exchange)s AND archived_at >= %(since)s AND error_code IS DISTINCT FROM 'content_unprintable'
-    AND octet_length(content::text) <= (SELECT value::bigint FROM @schema@.queue_message_setting WHERE name = 'max_body_bytes')
+    AND octet_length(content::text) <= coalesce((SELECT value::bigint FROM @schema@.queue_message_setting WHERE name = 'max_body_bytes'), 16777216)
 ORDER BY archived_xid DESC

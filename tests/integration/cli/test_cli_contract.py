@@ -220,6 +220,16 @@ def test_a_trial_says_how_many_would_fail_where_and_why(cli: Cli, seeded: Seeded
     assert "0 of 1 message would fail (--limit was reached)\n" == cli("contract", "test", "orders", "order.*", "order.json", "--limit", "1")
 
 
+def test_a_trial_leaves_out_what_was_too_large_to_be_sent(cli: Cli, seeded: Seeded) -> None:
+    """Twenty contents are in memory at a time, so their size is bounded, whatever became of them; with and without the setting's row."""
+    for result, size in (("success", 10), ("rejected", 2000), ("discarded", 2000)):
+        seeded.archive(result, content=json.dumps({"number": "x" * size}))
+    assert cli("contract", "test", "orders", "#", "order.json", code=1).startswith("3 of 3 messages would fail\n")
+
+    seeded.run("SELECT queue_message_config_set('max_body_bytes', '1000')")
+    assert cli("contract", "test", "orders", "#", "order.json", code=1).startswith("1 of 1 message would fail\n")
+
+
 def test_a_trial_without_messages_says_so(cli: Cli, seeded: Seeded) -> None:
     """Nothing failed, and nothing was tried."""
     assert "0 of 0 messages would fail\n" == cli("contract", "test", "orders", "order.#", "order.json", "--since", "2h")
