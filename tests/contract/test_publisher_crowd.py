@@ -15,8 +15,10 @@ from tests.support.broker.topology import Topology
 
 MISSING = 4000
 """As many messages as a relay has in flight at most."""
-PROMPT = 2.0
-"""Seconds that a message of another exchange may take; one of them may meet a busy moment of the machine, and take twice as long."""
+PROMPT = 1.0
+"""Seconds of this process's time in which a message of another exchange goes out, whatever else the machine does. Measured: 0.01 to 0.3."""
+FEW = 400
+"""Missing exchanges that the broker answers for meanwhile. Measured: 31 to 77."""
 MOST_CHANNELS = 100
 
 
@@ -40,14 +42,12 @@ async def test_thousands_of_missing_exchanges_slow_neither_a_known_nor_a_new_one
         assert [CONFIRMED] == await broker.send([claim(known.exchange, known.routing_key)])
         flood = asyncio.create_task(send_missing(broker, unique))
         await asyncio.sleep(0)
-        took = []
         for made in (known, new[0], known, new[1], known, new[2]):
-            began = time.monotonic()
+            began, refused = time.process_time(), len(broker.seen.of(ExchangeQuarantined))
             assert [CONFIRMED] == await broker.send([claim(made.exchange, made.routing_key)])
-            took.append(time.monotonic() - began)
+            assert time.process_time() - began < PROMPT
+            assert len(broker.seen.of(ExchangeQuarantined)) - refused < FEW
             assert len(broker.publisher._session._pipe.handlers) <= MOST_CHANNELS  # type: ignore[union-attr] # nothing else shows it
-        *_, second, slowest = sorted(took)
-        assert (second < PROMPT, slowest < 2 * PROMPT) == (True, True), took
         results = await flood
         assert 1 == len(broker.seen.of(BrokerUp))
         asked = Counter(event.exchange for event in broker.seen.of(ExchangeQuarantined))

@@ -142,9 +142,8 @@ def _source(lake: Lake, database: Database, selection: Selection, job: str, *, d
 def _refuse_missing(ids: Sequence[str]) -> None:
     """Refuse to replay only some of the ids that were named."""
     if ids:
-        more = f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else ""
         raise PipelineError(
-            f"Nothing matches {', '.join(ids[:SHOWN])}{more}: the lake has no such message that meets the rest of the filter, and nothing "
+            f"Nothing matches {_some(ids)}: the lake has no such message that meets the rest of the filter, and nothing "
             "was enqueued; correct it, or export first."
         )
 
@@ -152,11 +151,14 @@ def _refuse_missing(ids: Sequence[str]) -> None:
 def _refuse_shared(ids: Sequence[str]) -> None:
     """Refuse to replay messages that only have the id of the one that is meant: producers choose ids, and may choose another's."""
     if ids:
-        more = f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else ""
         raise PipelineError(
-            f"Several messages have the id {', '.join(ids[:SHOWN])}{more}, and nothing was enqueued: narrow the filter, such as by "
-            "exchange or time, to the one that is meant."
+            f"Several messages have the id {_some(ids)}, and nothing was enqueued: narrow the filter, such as by exchange or time, to the "
+            "one that is meant."
         )
+
+
+def _some(ids: Sequence[str]) -> str:
+    return ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else "")
 
 
 def _beginning(source: LakeSource, todo: int) -> str:

@@ -90,9 +90,8 @@ def test_status_says_why_messages_wait_for_another_attempt(cli: Cli, seeded: See
     """By code and exchange, the most first, with the next try; not those that wait as their applications want, or for a person."""
     for seconds in (5400, 7200):
         retry(seeded, "exchange_missing: NOT_FOUND - no exchange 'ordesr: all'", seconds=seconds, exchange="ordesr: all")
-    retry(seeded, "nacked: the broker refused it", seconds=10_800, exchange="mail")
-    retry(seeded, "nacked: the broker refused it", seconds=10_800, exchange="mail")
-    retry(seeded, "nacked: the broker refused it", seconds=10_800, exchange="mail")
+    for _ in range(3):
+        retry(seeded, "nacked: the broker refused it", seconds=10_800, exchange="mail")
     retry(seeded, "nacked: the broker refused it", seconds=-60, exchange="due")
     seeded.insert(available_at="2031-01-01T00:00:00Z", exchange="scheduled")
 
