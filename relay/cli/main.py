@@ -10,6 +10,7 @@ from relay import __version__
 from relay.cli.commands import admit, adopt, config, contract, dead, key, pipeline, schedule
 from relay.cli.commands.check import check
 from relay.cli.commands.demo import demo
+from relay.cli.commands.erase import erase
 from relay.cli.commands.message import cancel, enqueue, limit, pause, resume, unlimit
 from relay.cli.commands.receive import receive
 from relay.cli.commands.replay import replay
@@ -130,6 +131,7 @@ app.command()(resume)
 app.command()(limit)
 app.command()(unlimit)
 app.command()(replay)
+app.command()(erase)
 app.command()(receive)
 app.command()(work)
 app.add_typer(adopt.app, name="adopt")

@@ -64,6 +64,10 @@ DOORS: Final = (
         "enqueue by replay from the lake",
         "SELECT * FROM {0}.queue_message_replay_rows('j', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}')",
     ),
+    Door(
+        "erase an archived message's content",
+        f"SELECT {{0}}.queue_message_erase('{{0}}.queue_message_dead', ARRAY['{DEAD}'::uuid], dry_run => false)",
+    ),
     Door("acknowledge a dead message", f"SELECT {{0}}.queue_message_dead_acknowledge('{DEAD}')"),
     Door("pause an exchange", "SELECT {0}.queue_message_pause('e')"),
     Door("limit an exchange", "SELECT {0}.queue_message_limit('e', 1)"),

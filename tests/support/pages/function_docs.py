@@ -25,6 +25,11 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "replay_at": "The same by the message's place, where several have one id.",
         "replay_many": "Replays a page of archived messages; with `dry_run` it only shows them. `refused` says why one was not replayed.",
     },
+    "Erasure": {
+        "erase": "Erases messages in one table of the archive. Returns how many it erased, with `dry_run` how many it would.",
+        "archive_parts": "The tables of the archive: one for each day, and one for dead messages.",
+        "waiting_under": "How many messages with these ordering keys are not archived yet.",
+    },
     "Exchanges and ordering keys": {
         "pause": "Pauses an exchange. True if it was not paused before.",
         "resume": "Resumes an exchange. True if it was paused.",

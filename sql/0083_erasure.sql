@@ -1,0 +1,165 @@
+-- Erasure: content, body, options, ordering key and error text of archived messages go, and the rest of the row stays. Such a row has the options
+-- {"erased": true}, which no INSERT takes. The error text stays that names the message which was sent instead.
+
+-- As before, but an erasure may change rows. Only queue_message_erase() sets relay.erasure.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_archive_refuse() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+BEGIN
+    IF TG_OP = 'UPDATE' AND current_setting('relay.erasure', true) = 'on' THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'The archive is final: % of message % is refused; replay it to send it again.', TG_OP, OLD.id
+        USING ERRCODE = 'restrict_violation', TABLE = TG_TABLE_NAME;
+END
+$body$;
+
+-- The tables that hold the archive's rows: one for each day, and one for dead messages.
+CREATE FUNCTION @schema@.queue_message_archive_parts() RETURNS SETOF regclass
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT t.relid FROM pg_partition_tree(format('%I.queue_message_archive', @schema_literal@::text)::regclass) t WHERE t.isleaf ORDER BY t.relid::text
+$body$;
+
+-- Erases archived messages of one table: those with one of the ids, and those with one of the ordering keys. places (xid/seq) narrows ids that several
+-- messages have. Returns how many; what is erased already does not count. A dead one counts as acknowledged, because nobody can replay it any more.
+CREATE FUNCTION @schema@.queue_message_erase(
+    part regclass, ids uuid[], places text[] DEFAULT NULL, ordering_keys text[] DEFAULT NULL, dry_run boolean DEFAULT true, by text DEFAULT session_user
+) RETURNS bigint
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+DECLARE
+    name text := (SELECT c.relname FROM pg_class c WHERE c.oid = part AND c.oid IN (SELECT @schema@.queue_message_archive_parts()));
+    meant text;
+    erased bigint;
+BEGIN
+    IF name IS NULL THEN
+        RAISE EXCEPTION '% is no table of the archive: take one of queue_message_archive_parts().', coalesce(part::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    ELSIF coalesce(cardinality(ids), 0) + coalesce(cardinality(ordering_keys), 0) = 0 THEN
+        RAISE EXCEPTION 'Say what to erase: ids, ordering keys or both.' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- Two looks: the index of ids serves only the first. A look for null reads nothing.
+    meant := format('
+        SELECT a.ctid FROM %1$I.%2$I a
+        WHERE a.id = ANY ($1) AND ($2 IS NULL OR a.xid || ''/'' || a.seq = ANY ($2)) AND a.options <> ''{"erased": true}''
+        UNION SELECT a.ctid FROM %1$I.%2$I a WHERE a.ordering_key = ANY ($3)', @schema_literal@::text, name);
+    IF dry_run THEN
+        EXECUTE 'SELECT count(*) FROM (' || meant || ') a' INTO erased USING ids, places, nullif(ordering_keys, '{}');
+        RETURN erased;
+    END IF;
+    PERFORM set_config('relay.erasure', 'on', true);
+    EXECUTE format('WITH erased AS (
+            UPDATE %1$I.%2$I a SET content = ''{}'', body = NULL, options = ''{"erased": true}'', ordering_key = NULL,
+                error_detail = CASE WHEN a.error_code IN (''bundled'', ''superseded'') THEN a.error_detail END
+            WHERE a.ctid = ANY (ARRAY(', @schema_literal@::text, name) || meant || format(')) RETURNING a.id, a.xid, a.seq, a.result
+        ), acknowledged AS (
+            INSERT INTO %1$I.queue_message_dead_ack (xid, seq, acknowledged_by, note)
+            SELECT e.xid, e.seq, $4, ''erased'' FROM erased e WHERE e.result IN (''rejected'', ''failed'', ''lock_expired'') ON CONFLICT DO NOTHING
+        ), noted AS (
+            INSERT INTO %1$I.queue_message_audit (acted_by, action, subject, became)
+            SELECT $4, ''erase'', e.id, jsonb_build_object(''place'', e.xid || ''/'' || e.seq) FROM erased e
+        )
+        SELECT count(*) FROM erased', @schema_literal@::text)
+        INTO erased USING ids, places, nullif(ordering_keys, '{}'), @schema@.queue_message_signed(by);
+    PERFORM set_config('relay.erasure', 'off', true);
+    RETURN erased;
+END
+$body$;
+
+-- How many messages with these ordering keys are not archived yet.
+CREATE FUNCTION @schema@.queue_message_waiting_under(ordering_keys text[]) RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $body$
+    SELECT (SELECT count(*) FROM @schema@.queue_message m WHERE m.ordering_key = ANY (ordering_keys))
+        + (SELECT count(*) FROM @schema@.queue_message_keyed_row k WHERE k.ordering_key = ANY (ordering_keys))
+$body$;
+
+-- An erased message has no content to send.
+CREATE FUNCTION @schema@.queue_message_refuse_erased(message uuid) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $body$
+    SELECT @schema@.queue_message_refuse_new(message, 'content', 'it was erased, so nobody can send it again.')
+$body$;
+
+-- As before, and refuses what was erased.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_replay_at(
+    message uuid, xid xid8, seq bigint, same_id boolean DEFAULT false, by text DEFAULT session_user) RETURNS uuid
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET lock_timeout = '5s' SET enable_seqscan = off SET jit = off AS $body$
+#variable_conflict use_variable
+DECLARE
+    old record;
+    new_id uuid := CASE WHEN same_id THEN message ELSE @schema@.queue_message_uuid() END;
+BEGIN
+    SELECT * INTO old FROM (SELECT * FROM @schema@.queue_message_archive a WHERE a.id = message OFFSET 0) a
+    WHERE (a.xid, a.seq) = (queue_message_replay_at.xid, queue_message_replay_at.seq);
+    IF EXISTS (SELECT FROM @schema@.queue_message m WHERE m.id = message) AND (same_id OR old.id IS NULL) THEN
+        RAISE EXCEPTION 'Message % is still in the queue; it goes out from there.', message USING ERRCODE = 'object_in_use';
+    ELSIF old.id IS NULL THEN
+        RAISE EXCEPTION 'No archived message has the id %.', message || coalesce(format('@%s/%s', xid, seq), '') USING ERRCODE = 'no_data_found';
+    ELSIF old.error_code = 'content_unprintable' THEN
+        PERFORM @schema@.queue_message_refuse_unprintable(message);
+    ELSIF old.options = '{"erased": true}' THEN
+        PERFORM @schema@.queue_message_refuse_erased(message);
+    END IF;
+    INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, expires_at, replay_of)
+    VALUES (new_id, old.exchange, old.routing_key, old.content, old.body, old.options, old.ordering_key,
+            CASE WHEN old.expires_at > now() AND isfinite(old.expires_at) THEN old.expires_at END, message);
+    PERFORM @schema@.queue_message_none_skipped('queue_message', 1, FOUND::integer);
+    INSERT INTO @schema@.queue_message_audit (acted_by, action, subject, became)
+    VALUES (@schema@.queue_message_signed(by), 'replay', message, jsonb_build_object('id', new_id, 'place', format('%s/%s', old.xid, old.seq)));
+    IF old.result IN ('rejected', 'failed', 'lock_expired') THEN
+        INSERT INTO @schema@.queue_message_dead_ack (xid, seq, acknowledged_by, note)
+        VALUES (old.xid, old.seq, @schema@.queue_message_signed(by), 'replayed as ' || new_id) ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN new_id;
+END
+$body$;
+
+-- As before, and refuses what was erased.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_replay_rows(
+    job text, xids xid8[], seqs bigint[], ids uuid[], exchanges text[], routing_keys text[], contents text[], bodies bytea[], options text[],
+    ordering_keys text[], expires_ats timestamptz[], same_id boolean DEFAULT false
+) RETURNS TABLE (xid xid8, seq bigint, replayed_as uuid)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+    WITH given AS (
+        SELECT DISTINCT ON (entry.xid, entry.seq) entry.*
+        FROM unnest(xids, seqs, ids, exchanges, routing_keys, contents, bodies, options, ordering_keys, expires_ats) WITH ORDINALITY
+            AS entry (xid, seq, id, exchange, routing_key, content, body, options, ordering_key, expires_at, place)
+        ORDER BY entry.xid, entry.seq, entry.place
+    ), fresh AS (
+        INSERT INTO @schema@.queue_message_replay_ledger AS ledger (job, xid, seq, id)
+        SELECT queue_message_replay_rows.job, g.xid, g.seq, CASE WHEN same_id THEN g.id ELSE @schema@.queue_message_uuid() END
+        FROM given g ORDER BY g.place
+        ON CONFLICT DO NOTHING RETURNING ledger.xid, ledger.seq, ledger.id
+    ), made AS (
+        -- The numbers are taken after the sort.
+        INSERT INTO @schema@.queue_message (id, exchange, routing_key, content, body, options, ordering_key, expires_at, replay_of)
+        SELECT f.id, g.exchange, g.routing_key, g.content::jsonb, g.body, g.options::jsonb, g.ordering_key,
+            CASE WHEN g.expires_at > now() THEN g.expires_at END, g.id
+        FROM fresh f JOIN given g ON (g.xid, g.seq) = (f.xid, f.seq)
+        -- A lake has no content of what PostgreSQL could not print.
+        WHERE (g.content IS NOT NULL OR @schema@.queue_message_refuse_unprintable(g.id))
+            AND (g.options::jsonb <> '{"erased": true}' OR @schema@.queue_message_refuse_erased(g.id))
+        ORDER BY g.place RETURNING 1
+    ), noted AS (
+        INSERT INTO @schema@.queue_message_audit (action, subject, became)
+        SELECT 'replay_job', queue_message_replay_rows.job, jsonb_build_object('messages', count(*)) FROM fresh HAVING count(*) > 0
+    ), answered AS (
+        INSERT INTO @schema@.queue_message_dead_ack (xid, seq, acknowledged_by, note)
+        SELECT d.xid, d.seq, session_user, 'replayed as ' || f.id
+        FROM fresh f JOIN given g ON (g.xid, g.seq) = (f.xid, f.seq)
+            JOIN @schema@.queue_message_dead d ON d.id = g.id AND (d.xid, d.seq) = (g.xid, g.seq)
+        ON CONFLICT DO NOTHING
+    )
+    SELECT f.xid, f.seq, f.id FROM fresh f JOIN given g ON (g.xid, g.seq) = (f.xid, f.seq)
+    WHERE (SELECT @schema@.queue_message_none_skipped('queue_message',
+        (SELECT count(*) FROM fresh), (SELECT count(*) FROM made))) IS NOT NULL
+    ORDER BY g.place
+$body$;
+
+-- What this migration adds to the privileges, beside those there were.
+ALTER FUNCTION @schema@.queue_message_privileges() RENAME TO queue_message_privileges_before_83;
+CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, privilege text)
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
+    SELECT p.role, p.privilege FROM @schema@.queue_message_privileges_before_83() p
+    UNION ALL VALUES ('queue_message_operator', 'EXECUTE ON FUNCTION %1$I.queue_message_erase, %1$I.queue_message_archive_parts,
+        %1$I.queue_message_waiting_under')
+$body$;

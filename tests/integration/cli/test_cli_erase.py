@@ -1,0 +1,172 @@
+"""relay erase: contents leave the archive, what happened to the messages stays."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from psycopg import errors
+
+from tests.support.relays.cli import Cli, Seeded
+from tests.support.servers.logins import login
+
+SECRET = "ann@example.org"
+HEADERS = '{"headers": {"who": "ann@example.org"}}'
+
+
+def _traces(seeded: Seeded) -> int:
+    """How many archived rows show the secret in any column."""
+    [(rows,)] = seeded.run(
+        "SELECT count(*) FROM queue_message_archive a WHERE a::text LIKE %s OR convert_from(body, 'UTF8') LIKE %s", *[f"%{SECRET}%"] * 2
+    )
+    return int(rows)
+
+
+def _archive(seeded: Seeded, result: str = "success", code: str | None = None, **columns: object) -> str:
+    """One archived message with the secret in all that is erased."""
+    given = {"content": f'{{"mail": "{SECRET}"}}', "options": HEADERS, "ordering_key": SECRET, **columns}
+    return seeded.archive(result, code, f"trigger says {SECRET}" if code else None, **given)
+
+
+def _row(seeded: Seeded, id_: str) -> tuple[Any, ...]:
+    """What stays of a message."""
+    [row] = seeded.run(
+        "SELECT exchange, routing_key, result, error_code, attempts, content, body, options, ordering_key, error_detail "
+        "FROM queue_message_archive WHERE id = %s", id_,
+    )  # fmt: skip
+    return row
+
+
+@pytest.mark.parametrize("columns", [{}, {"body": SECRET.encode(), "content": "{}"}], ids=["json", "bytes"])
+@pytest.mark.parametrize(("result", "code"), [("success", None), ("failed", "nacked"), ("discarded", "cancelled"), ("rejected", "refused")])
+@pytest.mark.parametrize("how", ["id", "key"])
+def test_nothing_of_the_content_stays_and_the_story_does(
+    cli: Cli, seeded: Seeded, how: str, result: str, code: str | None, columns: dict[str, object]
+) -> None:
+    """Neither content nor headers, key or error text; a message of nobody's interest keeps all of it."""
+    erased, other = _archive(seeded, result, code, **columns), seeded.archive("success", content='"else"', ordering_key="else")
+    asked = [erased] if how == "id" else ["--ordering-key", SECRET]
+
+    assert "1 message would be erased\n" == cli("erase", *asked, "--dry-run")
+    assert 1 == _traces(seeded)
+    assert {"messages": 1, "waiting": 0, "dry_run": False} == cli.json("erase", *asked)
+    assert 0 == _traces(seeded)
+    assert ("orders", "", result, code, 0, {}, None, {"erased": True}, None, None) == _row(seeded, erased)
+    assert ("else", "else") == (_row(seeded, other)[5], _row(seeded, other)[8])
+    assert "0 messages erased\n" == cli("erase", *asked)
+
+
+def test_replays_and_their_replays_are_erased_too(cli: Cli, seeded: Seeded) -> None:
+    """A replay has an id of its own, and may still wait: then it is said."""
+    first = _archive(seeded, ordering_key=None)
+    for _ in range(2):
+        cli("replay", "--exchange", "orders", "--again")
+        seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
+    cli("replay", "--exchange", "orders", "--limit", "1", "--again")
+
+    assert {"messages": 4, "waiting": 1, "dry_run": False} == cli.json("erase", first)
+    assert 0 == _traces(seeded)
+    assert "1 message not archived yet and kept: run this again later.\n" == cli.stderr
+
+
+def test_a_part_takes_its_bundle_along(cli: Cli, seeded: Seeded) -> None:
+    """The bundle's content holds the part's; other parts are messages of their own, and `relay show` still knows of both."""
+    for content in (f'"{SECRET}"', '"other"'):
+        seeded.run("INSERT INTO queue_message_keyed (exchange, content, bundle_key) VALUES ('orders', %s, 'b')", content)
+    [(part, _), _] = seeded.run("SELECT id::text, seq FROM queue_message_keyed_row ORDER BY seq")
+    seeded.run("SELECT queue_message_fold(now() + interval '1 minute')")
+    [(bundle,)] = seeded.run("SELECT id::text FROM queue_message")
+    seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
+    assert 2 == _traces(seeded)
+
+    assert "2 messages erased\n" == cli("erase", part)
+    assert 0 == _traces(seeded)
+    assert [(["other"],)] == seeded.run("SELECT content FROM queue_message_archive WHERE error_code = 'bundled' AND id <> %s", part)
+    assert 2 == len(cli.json("show", bundle)["folded"])
+
+
+def test_another_message_with_the_same_id_is_not_erased(cli: Cli, seeded: Seeded) -> None:
+    """Producers choose ids: the id alone is refused, and the place of the one that is meant names it."""
+    id_ = str(uuid4())
+    for content in ('"mine"', f'"{SECRET}"'):
+        seeded.archive("success", id=id_, content=content)
+    place = cli.json("show", id_)["story"][-1]["place"]
+
+    refusal = cli.refused("erase", id_, code=1)
+    assert refusal.startswith(f"Several messages have the id {id_}, and nothing was erased")
+    assert "1 message erased\n" == cli("erase", f"{id_}@{place}")
+    assert [({},), ("mine",)] == seeded.run("SELECT content FROM queue_message_archive ORDER BY content::text DESC")
+
+
+def test_messages_that_wait_are_kept_and_counted(cli: Cli, seeded: Seeded) -> None:
+    """An erased message that is still to be sent would be lost; under a dedup key it waits as well."""
+    waiting = seeded.insert(ordering_key=SECRET)
+    seeded.run("INSERT INTO queue_message_keyed (exchange, content, coalesce_key, ordering_key) VALUES ('orders', '1', 'c', %s)", SECRET)
+
+    assert {"messages": 0, "waiting": 2, "dry_run": False} == cli.json("erase", "--ordering-key", SECRET)
+    assert {"messages": 0, "waiting": 1, "dry_run": False} == cli.json("erase", waiting)
+    assert [(2,)] == seeded.run("SELECT queue_message_waiting_under(ARRAY[%s])", SECRET)
+
+
+def test_an_erased_message_is_never_replayed(cli: Cli, seeded: Seeded) -> None:
+    """By its id, by a filter, or by a rule: an empty message would reach consumers. Of dead ones nobody is reminded any more."""
+    dead, sent = _archive(seeded, "failed", "nacked"), _archive(seeded)
+    cli("erase", dead, sent)
+
+    assert [] == cli.json("dead", "list")
+    assert "it was erased, so nobody can send it again" in cli.refused("dead", "replay", sent, code=1)
+    cli("dead", "replay", dead, code=1)
+    replayed = cli.json("replay", "--exchange", "orders", "--again", code=1)
+    assert (0, 2) == (replayed["messages"], replayed["refused"])
+    assert [] == seeded.run("SELECT id FROM queue_message")
+
+
+def test_who_erased_what_is_in_the_audit(cli: Cli, seeded: Seeded) -> None:
+    """By id and place, without the ordering key."""
+    id_ = _archive(seeded)
+    place = cli.json("show", id_)["story"][0]["place"]
+    cli("erase", "--ordering-key", SECRET)
+
+    assert [("erase", id_, {"place": place})] == seeded.run("SELECT action, subject, became FROM queue_message_audit")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "words"),
+    [
+        ([], 2, "Say what to erase: ids of messages, --ordering-key, or both."),
+        (["01a1fdc9-1287-70cd-8b56-1ce4c5c012b6"], 3, "No message has the id 01a1fdc9-1287-70cd-8b56-1ce4c5c012b6"),
+    ],
+)
+def test_nothing_to_erase_is_said_in_a_sentence(cli: Cli, seeded: Seeded, args: list[str], code: int, words: str) -> None:
+    """Not named, or not there."""
+    assert words in cli.refused("erase", *args, code=code)
+
+
+def test_the_function_takes_tables_of_the_archive_alone(cli: Cli, seeded: Seeded) -> None:
+    """With the owner's rights it would change any table else."""
+    for part in ("'queue_message'::regclass", "'queue_message_archive'::regclass", "'pg_class'::regclass", "NULL"):
+        with pytest.raises(errors.InvalidParameterValue, match="no table of the archive"):
+            seeded.run(f"SELECT queue_message_erase({part}, ARRAY[gen_random_uuid()], dry_run => false)")
+    with pytest.raises(errors.InvalidParameterValue, match="Say what to erase"):
+        seeded.run("SELECT queue_message_erase('queue_message_dead'::regclass, '{}', dry_run => false)")
+
+
+def test_an_operator_erases_and_nobody_else_changes_the_archive(cli: Cli, seeded: Seeded, database_url: str) -> None:
+    """The archive is final again after an erasure, in its own transaction too."""
+    id_ = _archive(seeded)
+    with login(database_url, "queue_message_operator") as operator:
+        assert "1 message erased\n" == cli("erase", id_, RELAY_DATABASE_URL=operator)
+    seeded.run("BEGIN")
+    assert [(0,)] == seeded.run("SELECT queue_message_erase('queue_message_dead'::regclass, ARRAY[%s::uuid], dry_run => false)", id_)
+    with pytest.raises(errors.RestrictViolation, match="The archive is final"):
+        seeded.run("UPDATE queue_message_archive SET attempts = 9 WHERE id = %s", id_)
+
+
+def test_tables_that_are_published_are_erased_too(cli: Cli, seeded: Seeded) -> None:
+    """PostgreSQL lets nobody change rows that subscribers could not find."""
+    _archive(seeded), _archive(seeded, "failed", "nacked")
+    seeded.run("SET client_min_messages = error")  # The servers of tests write no WAL that could be decoded.
+    seeded.run("CREATE PUBLICATION everything FOR ALL TABLES")
+
+    assert "2 messages erased\n" == cli("erase", "--ordering-key", SECRET)
