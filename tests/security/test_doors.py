@@ -16,11 +16,13 @@ OF_THE_DATABASE = {
     "hold up all who connect to the server, for as long as it likes",
 }
 """Doors that PostgreSQL opens to every login of a database, whatever the schema."""
+OF_PUBLIC = {"hold up all who use the queue, for as long as it likes"}
+"""Doors that it opens to every login that may use the schema, as all may in `public`."""
 
 
 @pytest.fixture(scope="module")
 def outboxes(databases: Databases) -> Iterator[Outboxes]:
-    """Two outboxes in one database and one in another."""
+    """Three outboxes in one database and one in another."""
     names = [databases.create(), databases.create()]
     yield borders.furnish(*map(databases.url, names))
     for name in names:
@@ -39,4 +41,5 @@ def test_no_role_reaches_another_outbox(outboxes: Outboxes, who: str) -> None:
     reached = borders.found(outboxes, who)
 
     assert [] == sorted(reached["other schema"] - OF_THE_DATABASE)
+    assert [] == sorted(reached["schema public"] - OF_THE_DATABASE - OF_PUBLIC)
     assert [] == sorted(reached["other database"] - OF_THE_DATABASE)

@@ -20,10 +20,12 @@ from tests.support.servers.logins import login
 SCHEMA: Final = "one"
 OTHER_SCHEMA: Final = "two"
 OTHER_DATABASE: Final = "borders_far"
+OPEN_SCHEMA: Final = "public"
+"""Every login of a database may use it."""
 NO_ROLE: Final = "no role"
 """A login that was granted nothing and may connect."""
 WHO: Final = (*(role.removeprefix("queue_message_") for role in ROLES), NO_ROLE)
-PLACES: Final = ("own outbox", "other schema", "other database")
+PLACES: Final = ("own outbox", "other schema", "schema public", "other database")
 WAITING: Final = "00000000-0000-7000-8000-000000000001"
 DEAD: Final = "00000000-0000-7000-8000-000000000002"
 _BEGIN, _END = "<!-- borders -->\n", "<!-- /borders -->"
@@ -90,7 +92,7 @@ DOORS: Final = (
     Door("add to the dead side of an inbox", "SELECT {0}.queue_message_reject_delivery('q', 'i', 'e', 'r', '', 'c', 's', 'h')"),
     Door("call a day exported and verified", "INSERT INTO {0}.queue_message_export SELECT * FROM {0}.queue_message_export WHERE false"),
     Door("write numbers of the pipeline", "DELETE FROM {0}.queue_message_stats_day"),
-    Door("add a schedule, with that role alone", "SELECT {0}.queue_message_schedule_add('s', '* * * * *', 'e')"),
+    Door("add a schedule (needs `operator` and `producer`)", "SELECT {0}.queue_message_schedule_add('s', '* * * * *', 'e')"),
     Door("read message contracts", "SELECT * FROM {0}.queue_message_contract"),
     Door("remove a message contract", "SELECT {0}.queue_message_contract_remove('e', 'r', 1)"),
     Door("read the audit", "SELECT * FROM {0}.queue_message_audit"),
@@ -116,10 +118,10 @@ DOORS: Final = (
 
 
 class Outboxes(NamedTuple):
-    """Three outboxes of one server."""
+    """Four outboxes of one server."""
 
     url: str
-    """A database with the schemas `SCHEMA` and `OTHER_SCHEMA`."""
+    """A database with the schemas `SCHEMA`, `OTHER_SCHEMA` and `OPEN_SCHEMA`."""
     far_url: str
     """Another database with the schema `SCHEMA`."""
 
@@ -127,7 +129,7 @@ class Outboxes(NamedTuple):
         """The connection string of a login at one of `PLACES`, and the schema there."""
         if name == "other database":
             return _elsewhere(url, self.far_url), SCHEMA
-        return url, OTHER_SCHEMA if name == "other schema" else SCHEMA
+        return url, {"other schema": OTHER_SCHEMA, "schema public": OPEN_SCHEMA}.get(name, SCHEMA)
 
 
 def _elsewhere(url: str, far_url: str) -> str:
@@ -137,8 +139,8 @@ def _elsewhere(url: str, far_url: str) -> str:
 
 
 def furnish(url: str, far_url: str) -> Outboxes:
-    """Make the three outboxes in two empty databases, each with a waiting and a dead message."""
-    for place, schema in ((url, SCHEMA), (url, OTHER_SCHEMA), (far_url, SCHEMA)):
+    """Make the four outboxes in two empty databases, each with a waiting and a dead message."""
+    for place, schema in ((url, SCHEMA), (url, OTHER_SCHEMA), (url, OPEN_SCHEMA), (far_url, SCHEMA)):
         migrate(place, schema=schema)
         with psycopg.connect(place, autocommit=True) as owner:
             for id_ in (WAITING, DEAD):
@@ -191,7 +193,7 @@ def found(outboxes: Outboxes, who: str) -> dict[str, set[str]]:
 def table(outboxes: Outboxes) -> str:
     """The block of the page."""
     by_who = {who: found(outboxes, who) for who in WHO}
-    rows = ["| door | who may, in their own outbox | in another schema | in another database |", "|---|---|---|---|"]
+    rows = ["| door | who may, in their own outbox | in another schema | in the schema `public` | in another database |", "|---|---|---|---|---|"]
     for door in DOORS:
         cells = [_cell([who for who in WHO if door.name in by_who[who][place]]) for place in PLACES]
         rows.append(f"| {' | '.join([door.name, *cells])} |")
@@ -216,7 +218,7 @@ def documented(who: str) -> dict[str, set[str]]:
 
 
 def write() -> None:
-    """Put the table of three fresh outboxes into the page."""
+    """Put the table of four fresh outboxes into the page."""
     with devservers.postgres(say=lambda _line: None, private=True) as server:
         with psycopg.connect(server.url, autocommit=True) as owner:
             owner.execute(f"CREATE DATABASE {OTHER_DATABASE}".encode())
