@@ -67,6 +67,21 @@ async def test_keys_that_begin_small_and_become_large_are_sorted(queue: Queue, a
     assert 2 * COUNT == await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE large")
 
 
+async def test_reasons_of_retries_are_sorted(queue: Queue, alike: Sequence[str]) -> None:
+    """Exchanges are foreign text."""
+    seconds = []
+    for names in (OTHERS, alike):
+        await queue.sql("TRUNCATE queue_message")
+        await queue.sql(
+            "INSERT INTO queue_message (exchange, available_at) SELECT name, '2199-1-1Z' FROM unnest(%s::text[]) AS name", [*names]
+        )
+        await queue.sql("UPDATE queue_message SET last_error = 'nacked: no', attempts = 1")
+        began = time.monotonic()
+        assert COUNT == await queue.value("SELECT count(*) FROM queue_message_retrying()")
+        seconds.append(time.monotonic() - began)
+    assert seconds[1] < TIMES * seconds[0], seconds
+
+
 @pytest.mark.parametrize("look", ["SELECT blocked_keys FROM queue_message_status", "SELECT count(*) FROM queue_message_blocked(20, false)",
     "SELECT count(*) FROM queue_message_check_page('0', 0) WHERE head"])  # fmt: skip
 @SORTS

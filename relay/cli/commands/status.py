@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -175,7 +176,7 @@ def _problems(found: Status) -> list[str]:
     if dead := queue["dead_unacknowledged"]:
         counted = "at least " if dead >= DEAD_SEEN else ""
         lines.append(f"{counted}{count(dead, 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
-    lines += [_retrying(row) for row in found["retrying"]]
+    lines += _retrying(found["retrying"])
     lines += _suspects(queue["suspects"]) + [paused(row) for row in found["paused"]]
     behind = {name for row in alive for name in _names(row, "behind")}
     lines += [limited(row, behind=row["exchange"] in behind) for row in found["limited"]]
@@ -272,9 +273,19 @@ def _export(queue: Status) -> list[str]:
     return lines
 
 
-def _retrying(row: Status) -> str:
-    waiting, why = count(row["messages"], "message waits", "messages wait"), words(row["error_code"])
-    return f"{waiting} for another attempt: {why}, exchange {quoted(row['exchange'])}; next in {length(row['next_seconds'])}"
+def _retrying(rows: Sequence[Status]) -> list[str]:
+    lines = []
+    for row in rows:
+        why = f"{words(row['error_code'])}, exchange {quoted(row['exchange'])}"
+        lines.append(f"{_attempts(row['messages'])}: {why}; next in {length(row['next_seconds'])}")
+    if rows and (others := rows[0]["all_reasons"] - len(rows)):
+        messages = rows[0]["all_messages"] - sum(row["messages"] for row in rows)
+        lines.append(f"{_attempts(messages)} for {count(others, 'other reason')}: `relay check --queue`")
+    return lines
+
+
+def _attempts(messages: int) -> str:
+    return f"{count(messages, 'message waits', 'messages wait')} for another attempt"
 
 
 def _blocked(row: Status) -> str:

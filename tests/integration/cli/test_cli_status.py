@@ -104,6 +104,28 @@ def test_status_says_why_messages_wait_for_another_attempt(cli: Cli, seeded: See
     assert [("nacked", 3), ("exchange_missing", 2)] == [(row["error_code"], row["messages"]) for row in cli.json("status")["retrying"]]
 
 
+def test_scheduled_messages_hide_no_message_that_failed(cli: Cli, seeded: Seeded) -> None:
+    """However many are due before it, as any producer may insert them: neither from the status nor from the list of keys."""
+    retry(seeded, "exchange_missing: NOT_FOUND - no exchange 'ordesr'", seconds=60, exchange="ordesr", ordering_key="victim")
+    seeded.run("INSERT INTO queue_message (exchange, available_at) SELECT 'e', now() + interval '50 s' FROM generate_series(1, 10001)")
+
+    found = cli.json("status")
+    assert [("exchange_missing", 1)] == [(row["error_code"], row["messages"]) for row in found["retrying"]]
+    assert 1 == found["queue"]["blocked_keys"]
+    assert ["victim"] == [row["ordering_key"] for row in cli.json("key", "list")]
+
+
+def test_reasons_that_are_not_shown_are_counted(cli: Cli, seeded: Seeded) -> None:
+    """So somebody else's many failing messages hide no reason without a word."""
+    for exchange in range(7):
+        for _ in range(7 - exchange):
+            retry(seeded, "nacked: the broker refused it", seconds=60, exchange=str(exchange))
+
+    lines = [line.rstrip() for line in cli("status").splitlines() if "another attempt" in line]
+    assert 6 == len(lines)
+    assert "3 messages wait for another attempt for 2 other reasons: `relay check --queue`" == lines[-1]
+
+
 REASONS = {
     "database": "The relay's role lacks a permission (permission denied for table queue_message).",
     "settle": "What was sent cannot be settled: The relay's role lacks a permission.",

@@ -193,7 +193,10 @@ def found(outboxes: Outboxes, who: str) -> dict[str, set[str]]:
 def table(outboxes: Outboxes) -> str:
     """The block of the page."""
     by_who = {who: found(outboxes, who) for who in WHO}
-    rows = ["| door | who may, in their own outbox | in another schema | in the schema `public` | in another database |", "|---|---|---|---|---|"]
+    rows = [
+        "| door | who may, in their own outbox | in another schema | in the schema `public` | in another database |",
+        "|---|---|---|---|---|",
+    ]
     for door in DOORS:
         cells = [_cell([who for who in WHO if door.name in by_who[who][place]]) for place in PLACES]
         rows.append(f"| {' | '.join([door.name, *cells])} |")
