@@ -16,12 +16,12 @@ import pytest
 
 from relay.errors import LakeError, PipelineError
 from relay.pipeline.compact import job as compact
-from relay.pipeline.compact.merge import Merge
 from relay.pipeline.compact.packing import packs
 from relay.pipeline.lake import witness
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.epoch import offset_of
+from relay.pipeline.lake.rewriting import Rewriter
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify
@@ -158,13 +158,13 @@ def test_a_changed_byte_is_not_written_anew_as_if_it_was_right(lake: Lake, datab
 def test_files_with_other_rows_than_the_log_names_are_not_replaced(lake: Lake) -> None:
     """This holds whatever copy restored them; nothing is left of the new file."""
     handle, found = lake.opened(TABLE), data_files(lake)
-    merge = Merge(lake.place, TABLE, schema_of(handle), "part-test")
+    rewriter = Rewriter(lake.place, TABLE, schema_of(handle), "part-test")
     [first, *_] = packs(files(handle), FIRST + timedelta(days=1))
     more = first._replace(files=(*first.files[:-1], first.files[-1]._replace(rows=7)))
 
     named = rf"^The file archive/{more.files[-1].path} of the lake .* \(it has 2 rows, and the table's log says 7\)\.$"
     with pytest.raises(LakeError, match=named):
-        merge(more)
+        rewriter(more.files)
 
     assert sorted(found) == sorted(data_files(lake))
 

@@ -15,13 +15,13 @@ import pytest
 
 from relay.errors import DamagedError, LakeError
 from relay.pipeline.compact import job as compact
-from relay.pipeline.compact.merge import Merge
 from relay.pipeline.compact.packing import packs
 from relay.pipeline.lake import damage, data_files, witness
 from relay.pipeline.lake.data_files import DataFile
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.footers import FooterCheck
+from relay.pipeline.lake.rewriting import Rewriter
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.items import Carrier
@@ -120,7 +120,7 @@ def test_compaction_takes_no_file_that_differs(
     [pack] = packs(files(lake.opened(TABLE)), DAY + timedelta(days=1))
 
     with pytest.raises(DamagedError, match=f"^The file archive/{logged.path} of the lake ") as refused:
-        Merge(lake.place, TABLE, schema_of(lake.opened(TABLE)), "part-test")(pack)
+        Rewriter(lake.place, TABLE, schema_of(lake.opened(TABLE)), "part-test")(pack.files)
 
     assert words in str(refused.value)
     with pytest.raises(LakeError):  # the size says it too

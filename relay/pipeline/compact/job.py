@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,13 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.errors import PipelineError
-from relay.pipeline.compact.merge import Merge
 from relay.pipeline.compact.packing import FULL, Pack, packs
 from relay.pipeline.lake.after_commit import CommitGuard
-from relay.pipeline.lake.data_files import delete_written
-from relay.pipeline.lake.delta_lake import Lake, schema_of
+from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.rewriting import AT_ONCE, rewrite
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.items import Carrier
@@ -31,8 +29,6 @@ VACUUMED = ("stats_window", "stats_hour", "stats_day")
 """Tables with one file for each day; the files that newer ones have replaced stay until a vacuum."""
 LEAST_RETENTION = 168
 """Hours that a file stays if it is no part of the table: readers of an older version may need it, or an export may still commit it."""
-AT_ONCE = 64
-"""How many files one commit adds: a job that is killed loses the work on at most this many."""
 
 Progress = Callable[[str], None]
 
@@ -137,13 +133,7 @@ class _Compaction:
 
     def _rewrite(self, some: Sequence[Pack]) -> None:
         """Write one file for each pack, and put it in the place of the pack's files; no row changes."""
-        merge = Merge(self.lake.place, TABLE, schema_of(self.lake.opened(TABLE)), f"part-{uuid.uuid4()}")
-        try:
-            written = list(self.carrier.each(merge, some))
-        except BaseException:
-            delete_written(self.lake.place, TABLE, merge.name)
-            raise
-        self.lake.replace(TABLE, written, [file for pack in some for file in pack.files], then=partial(self._count, some))
+        rewrite(self.lake, self.carrier, [pack.files for pack in some], then=partial(self._count, some))
 
     def _count(self, some: Sequence[Pack]) -> None:
         self.done += some

@@ -252,6 +252,12 @@ def delete_files(place: LakeLocation, table: str, files: Iterable[DataFile]) -> 
             filesystem.delete_file(f"{root}/{file.path}")
 
 
+def delete_removed(place: LakeLocation, table: str, path: str) -> None:
+    """Remove a file that has left the table; LakeError or UnreachableError if that cannot be done."""
+    with sentences(place), suppress(FileNotFoundError):
+        place.filesystem().delete_file(f"{place.path(place.table(table))}/{path}")
+
+
 def delete_written(place: LakeLocation, table: str, name: str) -> None:
     """Remove the files that failed writers may have left, found by the beginning of their names, as far as the lake lets us."""
     filesystem, root = place.filesystem(), place.path(place.table(table))

@@ -28,6 +28,8 @@ READER_VERSION = 1
 """The only version of Delta's reader protocol that every reader of this lake knows, Spark's plain Parquet reader among them."""
 REPLACED = {"outbox_relay.replaced": "true"}
 """What the log says of a commit that puts files in the place of others with the same rows."""
+CHANGED = {"outbox_relay.changed": "true"}
+"""What the log says of a commit that puts files in the place of others, some of whose rows now have other contents."""
 Offset = tuple[str, int]
 """An application's id and how far the application has got, committed with the data."""
 
@@ -128,9 +130,17 @@ class Lake:
             then()
 
     def replace(
-        self, table: str, files: Sequence[DataFile], removed: Sequence[LoggedFile], *, then: Callable[[], object] = lambda: None
+        self,
+        table: str,
+        files: Sequence[DataFile],
+        removed: Sequence[LoggedFile],
+        *,
+        same_rows: bool = True,
+        then: Callable[[], object] = lambda: None,
     ) -> None:
-        """Put written files in the place of others that have the same rows, whatever else is committed meanwhile; `then` as in `commit`.
+        """Put written files in the place of others, whatever else is committed meanwhile; `then` as in `commit`.
+
+        With `same_rows` the log says that no data changed, which Delta allows only if each row is as it was before.
 
         Raises:
             ConflictError: one of the replaced files is no part of the table any more; nothing was changed.
@@ -139,13 +149,13 @@ class Lake:
         """
         self._check(self.opened(table), table, files)
         with deferred():
-            self._replace(table, files, removed)
+            self._replace(table, files, removed, same_rows=same_rows)
             then()
 
-    def _replace(self, table: str, files: Sequence[DataFile], removed: Sequence[LoggedFile]) -> None:
+    def _replace(self, table: str, files: Sequence[DataFile], removed: Sequence[LoggedFile], *, same_rows: bool) -> None:
         """Commit again and again until the files are in the table; errors as `replace`."""
-        actions: list[AddAction | RemoveAction] = [file.action(data_change=False) for file in files]
-        actions += [file.removal(data_change=False) for file in removed]
+        actions: list[AddAction | RemoveAction] = [file.action(data_change=not same_rows) for file in files]
+        actions += [file.removal(data_change=not same_rows) for file in removed]
         while True:
             handle = self.opened(table)
             there = set(paths(handle))
@@ -155,7 +165,7 @@ class Lake:
                 delete_files(self.place, table, files)
                 raise ConflictError("Another job rewrote the same files: nothing of this batch is in the lake; run it again.")
             try:
-                _write(handle, actions, (), alone=True, metadata=REPLACED)
+                _write(handle, actions, (), alone=True, metadata=REPLACED if same_rows else CHANGED)
             except Exception as error:
                 # The files stay: a commit that an object store answers too late may be in the log a moment after this look.
                 if self.opened(table).version() == handle.version():
@@ -221,6 +231,12 @@ class Lake:
                 f" were written with, {wrong[0]} among them: put them back from a copy."
             )
         return list(committed)
+
+    def removed_files(self, table: str) -> frozenset[str]:
+        """The paths of files that commits have taken off the table, as far as its log still names them; LakeError without a table."""
+        handle = self.opened(table)
+        with sentences(self.place):
+            return frozenset(handle.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
 
     def days(self, table: str) -> list[date]:
         """The days that have files, oldest first; an empty list if there is no table."""

@@ -71,7 +71,8 @@ def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: 
 def _holds(base: Base, files: Sequence[LoggedFile], terms: CountingTerms) -> bool:
     """Whether the windows count the base's files, all of which are still there, by the same target and with few enough exchanges.
 
-    Rows are never changed, and only added: if the windows count as many messages as the files have rows, they count these rows.
+    Rows are only added, and no column that is counted ever changes. So if windows count as many messages as the files have rows, they count
+    these rows.
     """
     messages = pc.sum(aggregate.messages(base.windows)).as_py() or 0
     still_there = {file.path for file in base.files} <= {file.path for file in files}

@@ -1,9 +1,9 @@
 """Computes the numbers of days that changed in the lake's archive, and writes them to the lake and to PostgreSQL.
 
-A day is computed when the lake has more or fewer rows of it than its numbers count. Rows are never changed or removed. So an open day is
-computed as long as rows come. A closed day is computed once, and again when rows come late. Of an open day only new files are counted, if
-the windows in the lake are known to count the others. Nothing else is remembered. So a run that was killed, a compaction and a lost
-statistics table leave nothing to repair by hand. A run without new rows writes nothing.
+A day is computed when the lake has more or fewer rows of it than its numbers count. No job removes a row, and none changes a column that is
+counted. So an open day is computed as long as rows come. A closed day is computed once, and again when rows come late. Of an open day only
+new files are counted, if the windows in the lake are known to count the others. Nothing else is remembered. So a run that was killed, a
+compaction, an erasure and a lost statistics table leave nothing to repair by hand. A run without new rows writes nothing.
 """
 
 from __future__ import annotations

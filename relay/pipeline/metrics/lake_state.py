@@ -11,7 +11,7 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from relay.pipeline.lake.delta_lake import REPLACED, Lake
+from relay.pipeline.lake.delta_lake import CHANGED, REPLACED, Lake
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.errors import sentences
 from relay.pipeline.source.database import Database
@@ -95,4 +95,6 @@ def _last(handle: DeltaTable, operation: str) -> datetime | None:
 
 def _operation(commit: Mapping[str, Any]) -> str | None:
     """What a commit did, in Delta's words; the library calls all that the pipeline commits a write."""
+    if CHANGED.items() <= commit.items():
+        return "UPDATE"
     return "OPTIMIZE" if REPLACED.items() <= commit.items() else commit.get("operation")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -49,6 +50,10 @@ GONE = ("57P", "08", "53300")
 """SQLSTATEs, or their beginnings, of a lost connection or of a server that accepts no more connections."""
 
 
+class TooLongError(PipelineError):
+    """A statement was ended because its snapshot held up the queue's clean-up for long enough; a smaller one may pass."""
+
+
 class Database:
     """PostgreSQL with the archive in `schema`; connects at the first statement, and again after a loss. Never shows its conninfo.
 
@@ -75,7 +80,8 @@ class Database:
 
         Raises:
             UnreachableError: PostgreSQL does not answer.
-            PipelineError: PostgreSQL refused the statement, or did not finish it within `snapshot_seconds`.
+            TooLongError: PostgreSQL did not finish the statement within `snapshot_seconds`.
+            PipelineError: PostgreSQL refused the statement.
         """
         with self.limited(self.snapshot_seconds, role=_ROLES.get(name, _ETL)) as connection:
             cursor = connection.execute(self.statement(name), values)
@@ -90,11 +96,17 @@ class Database:
     def limited(self, seconds: float, *, role: str = _ETL) -> Iterator[psycopg.Connection[Any]]:
         """As `connection`, in a transaction in which each statement is cancelled after so many seconds; 0 means no limit.
 
-        Behind a PgBouncer in transaction mode no setting would outlast the transaction.
+        Behind a PgBouncer in transaction mode no setting would outlast the transaction. Errors as `connection`, and TooLongError.
         """
-        with self.connection(role=role) as connection, connection.transaction():
-            connection.execute(self.statement("limit_statement"), {"milliseconds": int(seconds * 1000)})
-            yield connection
+        begin = time.monotonic()
+        try:
+            with self.connection(role=role) as connection, connection.transaction():
+                connection.execute(self.statement("limit_statement"), {"milliseconds": int(seconds * 1000)})
+                yield connection
+        except PipelineError as error:
+            if isinstance(error.__cause__, errors.QueryCanceled) and 0 < seconds <= time.monotonic() - begin:
+                raise TooLongError(str(error)) from error
+            raise
 
     @contextmanager
     def connection(self, *, role: str = _ETL) -> Iterator[psycopg.Connection[Any]]:

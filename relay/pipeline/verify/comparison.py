@@ -7,7 +7,6 @@ keeps.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +17,11 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from psycopg import Connection, errors
+from psycopg import Connection
 
-from relay.errors import PipelineError
 from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.source.columns import ArchiveColumn
-from relay.pipeline.source.database import Database, request_cancel
+from relay.pipeline.source.database import Database, TooLongError, request_cancel
 from relay.pipeline.source.partitions import DEAD, PartitionRange
 from relay.pipeline.spark.tasks import named
 from relay.pipeline.text import many
@@ -60,10 +58,6 @@ class RangeComparison(NamedTuple):
     theirs: Sum
     differs: bool
     findings: tuple[Difference, ...] = ()
-
-
-class _TooLongError(PipelineError):
-    """A statement was ended because its snapshot held up the queue's clean-up for long enough."""
 
 
 def together(found: Iterable[RangeComparison]) -> RangeComparison:
@@ -127,7 +121,7 @@ class _Sides:
         try:
             ours, theirs = self._sums(one, limited=limited)
             findings = () if ours == theirs else tuple(self._findings(one, max(ours.rows, theirs.rows), limited=limited))
-        except _TooLongError:
+        except TooLongError:
             return self._smaller(one)
         # Dead messages that only the lake has were deleted by retention.
         return RangeComparison(ours, theirs, bool(findings) if one.partition.name == DEAD else ours != theirs, findings)
@@ -185,14 +179,8 @@ class _Sides:
     def _rows(self, name: str, one: PartitionRange, *, limited: bool = True) -> list[tuple[Any, ...]]:
         """Run a statement on the range, with the digest's expression inserted; it is ended, with its snapshot, if it takes too long."""
         statement = self.database.statement(name).replace(b"@digest@", self._digest)
-        begin = time.monotonic()
-        try:
-            with self.database.limited(self.job.seconds if limited else 0) as connection:
-                return connection.execute(statement, one.values()).fetchall()
-        except PipelineError as error:
-            if isinstance(error.__cause__, errors.QueryCanceled) and limited and time.monotonic() - begin >= self.job.seconds:
-                raise _TooLongError(str(error)) from error
-            raise
+        with self.database.limited(self.job.seconds if limited else 0) as connection:
+            return connection.execute(statement, one.values()).fetchall()
 
 
 @contextmanager
