@@ -13,6 +13,8 @@ LONGEST_JOB = 255
 """Most bytes of the name of a replay's job, by the ledger's limit."""
 SHOWN = 20
 """At most so many refused messages of a replay are named; all are counted."""
+ERASED = '{"erased": true}'
+"""Options of an archived message whose contents were erased, as PostgreSQL prints them: no INSERT accepts such options."""
 
 
 class Position(NamedTuple):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from relay.cli.commands.pipeline_erase import erase
 from relay.cli.commands.pipeline_history import reconcile, replay
 from relay.cli.common.archive_filters import Span
 from relay.cli.common.arguments import Json
@@ -202,6 +203,7 @@ def entry() -> None:
     typer.echo(str(Path(submit.__path__[0]) / "relay_pipeline.py"))
 
 
+app.command()(erase)
 app.command()(replay)
 app.command()(reconcile)
 

@@ -1,0 +1,1 @@
+"""`relay pipeline erase`: contents of chosen messages leave the lake."""

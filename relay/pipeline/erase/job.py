@@ -1,0 +1,173 @@
+"""Erasure: contents of chosen messages leave the lake, and a scan of every file proves it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from relay.errors import PipelineError
+from relay.pipeline.erase.archive_check import ArchiveCheck
+from relay.pipeline.erase.chosen import ChosenMessages, Erasure
+from relay.pipeline.erase.look import Look, Looker
+from relay.pipeline.lake.after_commit import CommitGuard
+from relay.pipeline.lake.data_files import delete_removed
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import LoggedFile
+from relay.pipeline.lake.rewriting import AT_ONCE, rewrite
+from relay.pipeline.lake.target_table import linked
+from relay.pipeline.lake.witness import DIFFERS
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.spark.items import Carrier
+from relay.pipeline.text import many
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Erased:
+    """Messages that were erased, days and number of files that were rewritten for it, and what a scan of all files found afterwards.
+
+    `scanned` counts the files that the last scan has read, and `current` those of the table that still have contents of such messages.
+    `older` counts such files that have left the table or never came into it, and `unreadable` those of which nobody can say what they have.
+    `removed` files were deleted at once. `left` says in one sentence what is to be done about the files that are left, None without any.
+    `failure` is why the erasure was cut short after a commit. `exit_code` is that of the failure, else 5 if `current` is not 0.
+    """
+
+    messages: int
+    days: tuple[date, ...]
+    files: int
+    scanned: int
+    current: int
+    older: int
+    unreadable: int
+    removed: int
+    seconds: float
+    left: str | None = None
+    failure: str | None = None
+    exit_code: int = 0
+
+
+def run(
+    *,
+    lake: Lake,
+    database: Database,
+    say: Progress,
+    ids: Iterable[str | UUID] = (),
+    keys: Iterable[str] = (),
+    spark: Callable[[], SparkSession] | None = None,
+    at_once: bool = False,
+) -> Erased:
+    """Erase messages with these ids or ordering keys, and their replays; PostgreSQL must have erased those that it has.
+
+    Args:
+        lake: the lake whose archive is rewritten.
+        database: the server that exports to it.
+        say: hears of each step.
+        ids: ids of messages.
+        keys: ordering keys, each exactly as it is.
+        spark: starts, or returns, the session whose tasks read and write if there is much to do; without it this process does.
+        at_once: delete files that have left the table now. Who reads an older version of the table then misses them.
+
+    Raises:
+        PipelineError: neither an id nor a key is given, PostgreSQL still has the contents, or this is not the lake that it exports to.
+        LakeError: there is no such table, a file of it is missing or damaged, or it cannot be written.
+        ConflictError: another job rewrote the same files.
+        UnreachableError: PostgreSQL or the object store does not answer.
+        KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
+
+    If one of these is raised, no file was rewritten or deleted. After that such an error becomes part of the result instead.
+    """
+    begin = time.monotonic()
+    chosen = ChosenMessages.of(ids, keys)
+    if not chosen.ids | chosen.keys:
+        raise PipelineError("Nothing says which messages to erase: give at least one id or ordering key.")
+    linked(lake, database)
+    carrier = Carrier(spark, say, database.connections)
+    archive = ArchiveCheck(database)
+    say("searching PostgreSQL's archive for contents that are not erased")
+    job = _Erasure(lake, carrier, say, Looker(lake, carrier, archive, say, archive.begin(chosen)))
+    job.carry_out(at_once=at_once)
+    return job.result(begin)
+
+
+@dataclass
+class _Erasure:
+    """One erasure in progress."""
+
+    lake: Lake
+    carrier: Carrier
+    say: Progress
+    looker: Looker
+    messages: int = 0
+    done: list[LoggedFile] = field(default_factory=list)
+    removed: int = 0
+    last: Look | None = None
+    guard: CommitGuard = field(default_factory=CommitGuard)
+
+    def carry_out(self, *, at_once: bool) -> None:
+        """Do the whole erasure; once files are rewritten or deleted, an error or a signal only cuts it short."""
+        with self.guard.kept():
+            look = self.looker.look()
+            self.looker.refuse()
+            # Replays first: once a message has lost its key, another run would not find replays of it that have no such key.
+            if self.looker.chosen.keys and (found := look.found):
+                self._rewrite(found, look, only_found=True)
+                look = self.looker.look()
+            if todo := look.current:
+                self._rewrite(todo, look)
+            self.last = self.looker.look() if self.done else look
+            if at_once:
+                self._delete(self.last)
+
+    def result(self, begin: float) -> Erased:
+        """The summary of what is done."""
+        last = self.last or Look()
+        done = f"contents of {many(self.messages, 'message')} are erased, which no scan has proved yet"
+        return Erased(
+            messages=self.messages,
+            days=tuple(sorted({file.day for file in self.done if file.day is not None})),
+            files=len(self.done),
+            scanned=last.scanned,
+            current=len(last.current),
+            older=len(last.older),
+            unreadable=len(last.unreadable),
+            removed=self.removed,
+            seconds=time.monotonic() - begin,
+            left=last.sentence(),
+            failure=self.guard.failure("erasure", done, say=self.say),
+            exit_code=self.guard.exit_code or (DIFFERS if last.current else 0),
+        )
+
+    def _rewrite(self, todo: Sequence[LoggedFile], look: Look, *, only_found: bool = False) -> None:
+        """Rewrite files, each as one, some with each commit; a row that is not erased does not change."""
+        change = Erasure(self.looker.chosen, only_found=only_found)
+        for first in range(0, len(todo), AT_ONCE):
+            some = todo[first : first + AT_ONCE]
+            rows = Counter({file: look.rows(file, only_found=only_found) for file in some})
+            rewrite(self.lake, self.carrier, [[file] for file in some], change=change, then=partial(self._count, rows))
+            self.say(f"{many(rows.total(), 'message')} erased in {many(len(some), 'file')}")
+
+    def _count(self, rows: Counter[LoggedFile]) -> None:
+        self.messages += rows.total()
+        self.done += rows
+        self.guard.committed = True
+
+    def _delete(self, look: Look) -> None:
+        """Delete those of the old files that the log names as removed: an export may still commit any other file."""
+        for path in look.deletable(self.lake.removed_files(TABLE)):
+            delete_removed(self.lake.place, TABLE, path)
+            self.guard.committed = True
+            self.removed += 1
+            self.last = look = look.without(path)
+        if self.removed:
+            self.say(f"{many(self.removed, 'file')} deleted that had left the table: a reader of an older version of the table now fails")
