@@ -12,6 +12,7 @@ import pytest
 
 from relay.errors import ConflictError, PipelineError
 from relay.pipeline.compact import job as compact
+from relay.pipeline.erase import job as erase
 from relay.pipeline.export import job as export
 from relay.pipeline.lake import delta_lake
 from relay.pipeline.lake.delta_lake import Lake
@@ -25,6 +26,7 @@ from tests.support.lake import exporting
 from tests.support.lake.adding import DAY
 from tests.support.lake.compacting import quiet
 from tests.support.lake.contents import in_lake
+from tests.support.lake.erasing import erase_in_postgres, erased_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,6 +196,41 @@ class Compact(Job):
     def there(self) -> int:
         """Files that there are no more."""
         return 6 - len(self.lake.check_files("archive"))
+
+
+class Erase(Job):
+    """Each file is a commit."""
+
+    def arrange(self, archived: Archived) -> None:
+        """Three days of a file each, with a message that PostgreSQL has erased."""
+        self.patch.setattr(erase, "AT_ONCE", 1)
+        for day in DAYS:
+            archived({"archived_at": day, "ordering_key": "k"})
+            with Database(self.url) as database:
+                exporting.export(self.lake, database)
+        erase_in_postgres(self.url)
+
+    def run(self, database: Database) -> Any:
+        """Erase them in this process."""
+        return erase.run(lake=self.lake, database=database, say=self.said.append, keys=["k"])
+
+    def commits(self, *, inside: bool) -> tuple[Any, str]:
+        """The commit of the new file."""
+        return (delta_lake, "_write") if inside else (Lake, "replace")
+
+    def overtake(self, database: Database) -> None:
+        """The same job goes through."""
+        self.patch.undo()
+        erase.run(lake=self.lake, database=database, say=quiet, keys=["k"])
+
+    def done(self, result: Any) -> int:
+        """Each batch is a day, a file and a message."""
+        assert len(result.days) == result.files == result.messages
+        return int(result.messages)
+
+    def there(self) -> int:
+        """Messages that are erased."""
+        return len(erased_in(self.lake))
 
 
 class Replay(Job):

@@ -13,7 +13,7 @@ from relay.errors import PipelineError
 from relay.pipeline.lake import witness
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
-from tests.pipeline.batch_jobs import Compact, Export, Job, Metrics, Replay
+from tests.pipeline.batch_jobs import Compact, Erase, Export, Job, Metrics, Replay
 from tests.pipeline.conftest import Archived
 from tests.support.lake.contents import in_lake, in_postgres
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 CAUSES = ("conflict", signal.SIGTERM, signal.SIGINT)
 
 
-@pytest.fixture(params=[Export, Metrics, Compact, Replay], ids=lambda kind: kind.__name__.lower())
+@pytest.fixture(params=[Export, Metrics, Compact, Erase, Replay], ids=lambda kind: kind.__name__.lower())
 def job(
     request: pytest.FixtureRequest, lake: Lake, database_url: str, spark: SparkSession, archived: Archived, monkeypatch: pytest.MonkeyPatch
 ) -> Job:

@@ -1,0 +1,299 @@
+"""Erasure in the lake: which messages lose their contents, what their rows are then, and when PostgreSQL comes first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from relay.errors import LakeError, PipelineError
+from relay.pipeline.erase import archive_check
+from relay.pipeline.erase import job as erase
+from relay.pipeline.lake import witness
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.replay import job as replay
+from relay.pipeline.replay.selection import Selection
+from relay.pipeline.source.columns import TABLE
+from relay.pipeline.source.database import Database
+from relay.pipeline.verify import job as verify
+from tests.pipeline.conftest import Archived
+from tests.support.lake.adding import NOON
+from tests.support.lake.compacting import quiet
+from tests.support.lake.contents import in_lake, in_postgres
+from tests.support.lake.damaging import make_due
+from tests.support.lake.erasing import SECRET, erase_in_postgres, erased_in
+from tests.support.lake.exporting import export
+from tests.support.servers.logins import login
+
+A, B, C, OTHER = (str(UUID(int=number)) for number in range(1, 5))
+
+
+def check_same(lake: Lake, database: Database, url: str) -> None:
+    """Both sides have the same rows, by a look and by a verification of everything."""
+    assert in_postgres(url) == in_lake(lake)
+    check_verified(lake, database)
+
+
+def check_verified(lake: Lake, database: Database) -> None:
+    """A verification of everything finds no difference."""
+    found = verify.run(lake=lake, database=database, say=quiet, again=True)
+    assert {"verified"} == {one.state for one in found.partitions}
+
+
+def test_a_message_that_is_named_by_its_id_loses_its_contents(
+    lake: Lake, database: Database, database_url: str, archived: Archived
+) -> None:
+    """Its row is as in PostgreSQL then; each other row and the order of rows are as before, and a second run finds nothing."""
+    archived({"id": OTHER, **SECRET}, {"id": A, **SECRET}, {"id": B, "content": "[]"})
+    export(lake, database)
+    before, columns = in_lake(lake), [field.name for field in lake.dataset(TABLE).schema]
+    erase_in_postgres(database_url, f"id = '{A}'")
+
+    done = erase.run(lake=lake, database=database, say=quiet, ids=[A])
+
+    assert (1, (NOON.date(),), 1, 0, None, 0) == (done.messages, done.days, done.files, done.current, done.failure, done.exit_code)
+    new = dict(zip(columns, in_lake(lake)[1], strict=True))
+    assert {"content": "{}", "body": None, "options": '{"erased": true}', "ordering_key": None, "error_detail": None} == {
+        name: new[name] for name in SECRET
+    }
+    assert [before[0], before[2]] == [in_lake(lake)[0], in_lake(lake)[2]]
+    assert [1, 2, 3] == lake.dataset(TABLE).to_table(["seq"])["seq"].to_pylist()
+    check_same(lake, database, database_url)
+    again = erase.run(lake=lake, database=database, say=quiet, ids=[A])
+    assert (0, 0, 0) == (again.messages, again.files, again.exit_code)
+
+
+def test_a_key_means_exactly_this_key(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """An empty key is a key too; a longer one, one in other letters and none are others."""
+    archived(*({"ordering_key": key} for key in ("k", "k1", "K", None, "", "k")))
+    export(lake, database)
+    erase_in_postgres(database_url, "ordering_key IN ('k', '')")
+
+    assert 2 == erase.run(lake=lake, database=database, say=quiet, keys=["k"]).messages
+    assert [1, 6] == erased_in(lake)
+    assert 1 == erase.run(lake=lake, database=database, say=quiet, keys=[""]).messages
+    check_same(lake, database, database_url)
+
+
+@pytest.mark.parametrize("named", [{"ids": [A.upper()]}, {"keys": ["k"]}], ids=["id", "key"])
+def test_replays_of_replays_are_meant_too(
+    lake: Lake, database: Database, database_url: str, archived: Archived, named: dict[str, Any]
+) -> None:
+    """Whatever file each is in, and without a key of their own; the replay of another message is not."""
+    archived({"id": C, "replay_of": B}, {"id": OTHER, "replay_of": OTHER})
+    export(lake, database)
+    archived({"id": A, "ordering_key": "k"})
+    export(lake, database)
+    archived({"id": B, "replay_of": A})
+    export(lake, database)
+    erase_in_postgres(database_url, f"id <> '{OTHER}'")
+
+    assert 3 == erase.run(lake=lake, database=database, say=quiet, **named).messages
+
+    assert [1, 3, 4] == erased_in(lake)
+    check_same(lake, database, database_url)
+
+
+def test_each_message_with_a_named_id_is_meant(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """But if the key alone is named, a message of another key with the same id is not; a replay that has kept the id is."""
+    archived({"id": A, "ordering_key": "k"}, {"id": A, "ordering_key": "other"}, {"id": A, "replay_of": A}, {"id": B, "ordering_key": "k"})
+    export(lake, database)
+    erase_in_postgres(database_url, "seq <> 2")
+
+    assert 3 == erase.run(lake=lake, database=database, say=quiet, keys=["k"]).messages
+    assert [1, 3, 4] == erased_in(lake)
+
+    erase_in_postgres(database_url, "seq = 2")
+    assert 1 == erase.run(lake=lake, database=database, say=quiet, ids=[A]).messages
+    check_same(lake, database, database_url)
+
+
+def test_a_day_that_postgresql_has_dropped_is_erased_in_the_lake(
+    lake: Lake, database: Database, database_url: str, archived: Archived
+) -> None:
+    """Replays that PostgreSQL still has are found by it, and by it alone."""
+    archived({"id": A, "ordering_key": "k"}, {"id": B, "replay_of": A, "archived_at": NOON + timedelta(days=1)})
+    export(lake, database)
+    with psycopg.connect(database_url) as owner:
+        owner.execute("DROP TABLE queue_message_archive_20240501")
+
+    with pytest.raises(PipelineError, match=rf"contents of 1 chosen message: run `relay erase` for them first, .* \({B}\)\.$"):
+        erase.run(lake=lake, database=database, say=quiet, keys=["k"])
+    assert [] == erased_in(lake)
+
+    erase_in_postgres(database_url)
+    assert 2 == erase.run(lake=lake, database=database, say=quiet, keys=["k"]).messages
+    assert [1, 2] == erased_in(lake)
+
+
+def test_dead_messages_and_contents_that_cannot_be_printed(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """A content that is null in the lake stays null, as in PostgreSQL's eyes."""
+    dead = {"result": "rejected", "error_detail": "no such route", "ordering_key": "k"}
+    archived(dead, {**dead, "error_code": "content_unprintable"}, {"result": "failed"})
+    export(lake, database)
+    erase_in_postgres(database_url, "ordering_key = 'k'")
+
+    assert 2 == erase.run(lake=lake, database=database, say=quiet, keys=["k"]).messages
+
+    assert ["{}", None, '{"total": 1}'] == lake.dataset(TABLE).to_table(["content"])["content"].to_pylist()
+    check_verified(lake, database)
+
+
+def test_without_an_id_or_a_key_nothing_is_done(lake: Lake, database: Database) -> None:
+    """This is said before anything is read."""
+    with pytest.raises(PipelineError, match="give at least one id or ordering key"):
+        erase.run(lake=lake, database=database, say=quiet)
+
+
+@pytest.mark.parametrize(("named", "left"), [({"ids": [A]}, 2), ({"keys": ["k"]}, 3), ({"ids": [A], "keys": ["k"]}, 4)], ids=str)
+def test_postgresql_comes_first(
+    lake: Lake, database: Database, database_url: str, archived: Archived, named: dict[str, Any], left: int
+) -> None:
+    """The refusal counts each message once, replays among them, and the lake stays as it is."""
+    key = {"ordering_key": "k"}
+    archived({"id": A}, {"id": B, "replay_of": A, **key}, {"id": C, **key}, {"replay_of": C}, {"id": OTHER, "replay_of": OTHER})
+    export(lake, database)
+    version = lake.opened(TABLE).version()
+
+    with pytest.raises(
+        PipelineError, match=rf"^PostgreSQL still has the contents of {left} chosen messages: run `relay erase` for them first"
+    ):
+        erase.run(lake=lake, database=database, say=quiet, **named)
+
+    assert version == lake.opened(TABLE).version()
+
+
+def test_the_archive_is_searched_in_ranges_that_grow_smaller(
+    lake: Lake, database: Database, database_url: str, archived: Archived, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement that takes too long is given up, a smaller one finds the message; the smallest one that does ends the job."""
+    for _ in range(4):
+        archived({"id": A, "ordering_key": "k"}, {}, {})
+    export(lake, database)
+    monkeypatch.setattr(archive_check, "STEP", 2)
+    monkeypatch.setattr(archive_check, "_ROWS", 8)
+    statement, asked = Database.statement, []
+
+    def slow(self: Database, name: str) -> bytes:
+        if name != "list_keyed":
+            return statement(self, name)
+        asked.append(name)
+        return statement(self, name) + (b" AND (SELECT pg_sleep(60)) IS NOT NULL" if slow_for >= len(asked) else b"")
+
+    monkeypatch.setattr(Database, "statement", slow)
+    slow_for = 1
+    with Database(database_url, snapshot_seconds=0.2) as hurried:
+        with pytest.raises(PipelineError, match="contents of 4 chosen messages"):
+            erase.run(lake=lake, database=hurried, say=quiet, keys=["k"])
+        assert 6 == len(asked)
+        slow_for = 1000
+        with pytest.raises(PipelineError, match="after RELAY_PIPELINE_SNAPSHOT_SECONDS"):
+            erase.run(lake=lake, database=hurried, say=quiet, keys=["k"])
+
+
+def test_the_role_etl_is_enough(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """It reads the archive, and changes nothing there."""
+    archived({"ordering_key": "k"})
+    export(lake, database)
+    erase_in_postgres(database_url)
+
+    with login(database_url, "queue_message_etl") as url, Database(url) as etl:
+        assert 1 == erase.run(lake=lake, database=etl, say=quiet, keys=["k"]).messages
+
+
+def test_another_servers_lake_is_left_alone(lake: Lake, database: Database, archived: Archived, tmp_path: str) -> None:
+    """The server could not say what is erased of it."""
+    archived({"id": A})
+    export(lake, database)
+
+    with pytest.raises(PipelineError, match="PostgreSQL exports to the lake"):
+        erase.run(lake=Lake(f"{tmp_path}/another"), database=database, say=quiet, ids=[A])
+
+
+def test_a_damaged_file_of_the_table_is_an_error(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """Nobody can say what it has."""
+    archived({"id": A})
+    export(lake, database)
+    erase_in_postgres(database_url)
+    [file] = files(lake.opened(TABLE))
+    path = f"{lake.place.url}/{TABLE}/{file.path}"
+    with open(path, "ab") as stream:  # noqa: PTH123
+        stream.truncate(file.size - 20)
+
+    with pytest.raises(LakeError, match="is missing or damaged"):
+        erase.run(lake=lake, database=database, say=quiet, ids=[B])
+
+
+def test_a_file_of_another_program_is_rewritten_too(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """It may have written the same kinds of values in other ways."""
+    for each in (A, B):
+        archived({"id": each, **SECRET})
+        export(lake, database)
+    lake.opened(TABLE).optimize.compact()
+    erase_in_postgres(database_url, f"id = '{A}'")
+
+    assert (1, 1) == ((done := erase.run(lake=lake, database=database, say=quiet, ids=[A])).messages, done.files)
+    check_same(lake, database, database_url)
+
+
+def test_pages_of_a_rewritten_file_have_checksums(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """A look that reads each file whole finds nothing wrong with it."""
+    archived({"id": A}, {})
+    export(lake, database)
+    erase_in_postgres(database_url, f"id = '{A}'")
+    erase.run(lake=lake, database=database, say=quiet, ids=[A])
+    make_due(database_url)
+
+    assert (1, 1, {}) == ((look := witness.run(lake, database, quiet)).files, look.read, look.damage)
+
+
+def test_a_replay_refuses_an_erased_message(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """There is nothing left to send, and no INSERT takes such options."""
+    archived({"id": A})
+    export(lake, database)
+    erase_in_postgres(database_url)
+    erase.run(lake=lake, database=database, say=quiet, ids=[A])
+
+    done = replay.run(lake=lake, database=database, say=quiet, selection=Selection(ids=(A,)), job="again")
+
+    assert (0, 1) == (done.enqueued, done.exit_code)
+
+
+ERASE = """
+import sys
+from pathlib import Path
+from relay.pipeline.erase import job
+from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.source.database import Database
+
+def most() -> int:
+    [kilobytes] = [line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(kilobytes) >> 10
+
+with Database(sys.argv[2]) as database:
+    job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, ids=[sys.argv[4]])
+    before = most()
+    done = job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, ids=[sys.argv[3]])
+print(done.messages, most() - before)
+"""
+
+
+def test_large_bodies_are_rewritten_some_at_a_time(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """A file of 400 MB, half of whose messages are erased, takes a part of that."""
+    body = b"\x00\xff" * (4 << 20)
+    for _ in range(25):
+        archived({"id": A, "body": body}, {"body": body})
+    export(lake, database, group=4)
+    erase_in_postgres(database_url, f"id = '{A}'")
+
+    done = subprocess.run([sys.executable, "-c", ERASE, lake.place.url, database_url, A, OTHER], capture_output=True, text=True, check=True)
+
+    messages, mib = map(int, done.stdout.split())
+    assert 25 == messages
+    assert mib < 320
