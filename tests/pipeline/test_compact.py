@@ -21,7 +21,7 @@ from relay.pipeline.lake import witness
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.epoch import offset_of
-from relay.pipeline.lake.rewriting import Rewriter
+from relay.pipeline.rewriting import Rewriter
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.verify import job as verify

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from tests.pipeline.conftest import Archived
 from tests.support.lake.adding import NOON
 from tests.support.lake.compacting import quiet
 from tests.support.lake.contents import in_lake, in_postgres
-from tests.support.lake.damaging import make_due
+from tests.support.lake.damaging import flip, make_due
 from tests.support.lake.erasing import SECRET, erase_in_postgres, erased_in
 from tests.support.lake.exporting import export
 from tests.support.servers.logins import login
@@ -217,7 +218,7 @@ def test_another_servers_lake_is_left_alone(lake: Lake, database: Database, arch
 
 
 def test_a_damaged_file_of_the_table_is_an_error(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
-    """Nobody can say what it has."""
+    """What it has cannot be known."""
     archived({"id": A})
     export(lake, database)
     erase_in_postgres(database_url)
@@ -243,7 +244,7 @@ def test_a_file_of_another_program_is_rewritten_too(lake: Lake, database: Databa
 
 
 def test_pages_of_a_rewritten_file_have_checksums(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
-    """A look that reads each file whole finds nothing wrong with it."""
+    """A look that reads each file whole finds nothing wrong with it, and then the byte that has changed."""
     archived({"id": A}, {})
     export(lake, database)
     erase_in_postgres(database_url, f"id = '{A}'")
@@ -251,6 +252,10 @@ def test_pages_of_a_rewritten_file_have_checksums(lake: Lake, database: Database
     make_due(database_url)
 
     assert (1, 1, {}) == ((look := witness.run(lake, database, quiet)).files, look.read, look.damage)
+    [file] = files(lake.opened(TABLE))
+    flip(Path(lake.place.url, TABLE, file.path))
+    make_due(database_url)
+    assert 1 == len(witness.run(lake, database, quiet).damage)
 
 
 def test_a_replay_refuses_an_erased_message(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:

@@ -21,7 +21,7 @@ from relay.pipeline.lake.data_files import DataFile
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.footers import FooterCheck
-from relay.pipeline.lake.rewriting import Rewriter
+from relay.pipeline.rewriting import Rewriter
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.items import Carrier

@@ -16,7 +16,7 @@ from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.errors import sentences
-from relay.pipeline.lake.rewriting import AT_ONCE, rewrite
+from relay.pipeline.rewriting import AT_ONCE, rewrite
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.items import Carrier

@@ -21,7 +21,7 @@ _NOTHING = ("body", "ordering_key", "error_detail")
 class ChosenMessages:
     """Messages with one of these ids or keys, and replays of messages with one of these ids or `origins`. Small, and travels to the tasks.
 
-    An id may come twice. An origin stands for the message by which it was found, so another message with this id is not chosen.
+    An id may come twice. An origin is the id of one chosen message; another message with this id is not chosen by it.
 
     Args:
         ids: canonical texts of ids that were named.
@@ -58,10 +58,9 @@ class ChosenMessages:
         found += [_is_in(batch, "ordering_key", self._keys)] if self.keys else []
         return reduce(pc.or_, found)
 
-    def new_origins(self, batch: pa.RecordBatch) -> frozenset[str]:
-        """Ids of chosen messages that are no origins yet."""
-        ids = batch.column("id").filter(self.rows(batch))
-        return frozenset(ids.to_pylist()) - self.origins - self.ids
+    def unknown(self, ids: Iterable[str]) -> frozenset[str]:
+        """Those ids of chosen messages whose replays are not chosen yet."""
+        return frozenset(ids) - self.origins - self.ids
 
     @cached_property
     def _ids(self) -> pa.Array:

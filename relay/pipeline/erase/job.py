@@ -19,9 +19,9 @@ from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.data_files import delete_removed
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import LoggedFile
-from relay.pipeline.lake.rewriting import AT_ONCE, rewrite
 from relay.pipeline.lake.target_table import linked
 from relay.pipeline.lake.witness import DIFFERS
+from relay.pipeline.rewriting import AT_ONCE, rewrite
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.items import Carrier
@@ -37,9 +37,9 @@ Progress = Callable[[str], None]
 class Erased:
     """Messages that were erased, days and number of files that were rewritten for it, and what a scan of all files found afterwards.
 
-    `scanned` counts the files that the last scan has read, and `current` those of the table that still have contents of such messages.
-    `older` counts such files that have left the table or never came into it, and `unreadable` those of which nobody can say what they have.
-    `removed` files were deleted at once. `left` says in one sentence what is to be done about the files that are left, None without any.
+    `scanned` counts the files that the last scan has read, without the `removed` ones, which were deleted at once. `current` counts files
+    of the table that still have contents of such messages, and `older` such files that readers do not see. `unreadable` counts files that
+    readers do not see and that cannot be read. `left` says in one sentence what to do about all these files; None without such a file.
     `failure` is why the erasure was cut short after a commit. `exit_code` is that of the failure, else 5 if `current` is not 0.
     """
 

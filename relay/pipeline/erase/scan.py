@@ -44,11 +44,6 @@ class FileScan(NamedTuple):
     origins: frozenset[str] = frozenset()
     readable: bool = True
 
-    def __add__(self, other: object) -> FileScan:
-        """Both parts of a file together."""
-        assert isinstance(other, FileScan)
-        return FileScan(self.rows + other.rows, self.named + other.named, self.origins | other.origins)
-
 
 def files_below(check: FooterCheck, current: Mapping[str, LoggedFile]) -> list[FolderFile]:
     """The version's files, and every other Parquet file below the table's folder; errors as `sizes`."""
@@ -91,19 +86,24 @@ class Scanner:
             return FileScan(readable=gone)
 
     def _scan(self, file: OpenedFile) -> FileScan:
-        found = FileScan()
+        rows, named, ids = 0, 0, set[str]()
+        for batch, chosen, by_name in self._chosen(file):
+            left = pc.and_(chosen, with_contents(batch))
+            rows, named = rows + left.true_count, named + pc.and_(left, by_name).true_count
+            ids.update(batch.column("id").filter(chosen).to_pylist())
+        return FileScan(rows, named, self.chosen.unknown(ids))
+
+    def _chosen(self, file: OpenedFile) -> Iterator[tuple[pa.RecordBatch, pa.Array, pa.Array]]:
+        """Rows with their ids and options, which of them are chosen, and which are named; a group without such a row is left out."""
         for number in range(file.metadata.num_row_groups):
-            deciding = file.batches(_ROWS, groups=[number], columns=self.chosen.columns)
-            if any(self.chosen.rows(batch).true_count for batch in deciding):
-                for batch in self._full(file, number):
-                    found += self._of(batch)
-        return found
+            deciding = list(map(self._decided, file.batches(_ROWS, groups=[number], columns=self.chosen.columns)))
+            masks = [pa.chunked_array(mask, pa.bool_()).combine_chunks() for mask in zip(*deciding, strict=True)]
+            if not masks or not masks[0].true_count:
+                continue
+            start = 0
+            for batch in file.batches(_FEW, groups=[number], columns=["id", "options"]):
+                yield (batch, *(mask.slice(start, batch.num_rows) for mask in masks))
+                start += batch.num_rows
 
-    def _full(self, file: OpenedFile, group: int) -> Iterator[pa.RecordBatch]:
-        """The group's rows with all columns that count here; a group without a chosen message costs only what decides that."""
-        return file.batches(_FEW, groups=[group], columns=sorted({*self.chosen.columns, "id", "options"}))
-
-    def _of(self, batch: pa.RecordBatch) -> FileScan:
-        rows = pc.and_(self.chosen.rows(batch), with_contents(batch))
-        named = pc.and_(rows, self.chosen.named(batch))
-        return FileScan(rows.true_count, named.true_count, self.chosen.new_origins(batch))
+    def _decided(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        return self.chosen.rows(batch), self.chosen.named(batch)

@@ -1,8 +1,8 @@
 """One range of the archive compared with the lake: both sides' sums and, if these differ, the rows. Small, and travels to the tasks.
 
 Each statement sees what is committed when it begins. All of them see the same rows: rows that a transaction below the export's bound has
-archived stay as they are, and no such row is added. The one exception is retention: it drops a day or deletes dead messages, which the lake
-keeps.
+archived stay as they are, and no such row is added. One exception is retention: it drops a day or deletes dead messages, which the lake
+keeps. The other is an erasure: until it has been done on both sides, its rows differ.
 """
 
 from __future__ import annotations

@@ -10,13 +10,14 @@ import psycopg
 from relay.pipeline.lake.delta_lake import Lake
 from tests.support.database import archives
 from tests.support.lake.contents import in_lake, in_postgres
+from tests.support.lake.erasing import erase_in_postgres
 from tests.support.relays.cli import Cli
 
 EVERYTHING = ("--from", "2024-05-01T00:00:00Z", "--to", "2024-05-03T00:00:00Z")
 
 
 def play(pipeline: Cli, lake: Lake, url: str, report: Path) -> None:
-    """Run, export once more, compact, verify, count again, report, replay, and reconcile with receipts that lie next to the tables."""
+    """Run, export once more, compact, verify, count again, report, replay, reconcile with receipts next to the tables, and erase."""
     _archive(url, {"exchange": "a"}, {"exchange": "b", "result": "failed"})
     first = pipeline.json("pipeline", "run")
     assert (2, 1, 0) == (first["export"]["rows"], first["metrics"]["days"], first["verify"]["exit_code"])
@@ -36,6 +37,11 @@ def play(pipeline: Cli, lake: Lake, url: str, report: Path) -> None:
     found = pipeline.json("pipeline", "reconcile", *EVERYTHING, "--receipts", receipts, code=5)
     assert (2, 1, 1) == _values(found, "messages", "received", "lost")
 
+    erase_in_postgres(url, f"id = '{_id(url)}'")
+    found = pipeline.json("pipeline", "erase", "--id", _id(url), "--at-once")
+    assert (1, 1, 2, None) == _values(found, "messages", "files", "removed", "left")
+    assert in_postgres(url) == in_lake(lake)
+
 
 def _archive(url: str, *rows: archives.Row) -> None:
     with psycopg.connect(url) as connection:
@@ -46,8 +52,13 @@ def _values(done: Any, *names: str) -> tuple[Any, ...]:
     return tuple(done[name] for name in names)
 
 
-def _receipts(url: str) -> bytes:
-    """One queue has got the message of exchange a."""
+def _id(url: str) -> str:
+    """The id of the message of exchange a."""
     with psycopg.connect(url) as connection:
         [id_] = connection.execute("SELECT id::text FROM queue_message_archive WHERE exchange = 'a'").fetchone() or ()
-    return f"message_id,queue,received_at\n{id_},q,2024-05-01T12:00:01+00:00\n".encode()
+    return str(id_)
+
+
+def _receipts(url: str) -> bytes:
+    """One queue has got the message of exchange a."""
+    return f"message_id,queue,received_at\n{_id(url)},q,2024-05-01T12:00:01+00:00\n".encode()

@@ -46,13 +46,12 @@ def test_which_rows_are_meant(case: str) -> None:
     assert named == [place for place, one in enumerate(chosen.named(ROWS).to_pylist()) if one]
 
 
-def test_every_message_that_is_meant_leads_to_its_replays() -> None:
-    """An erased one too; what is known is not said again."""
+def test_what_is_known_is_not_said_again() -> None:
+    """Neither ids that were named, nor those that were found before."""
     chosen = ChosenMessages.of([A], ["k"])
 
-    assert {B, C} == chosen.new_origins(ROWS)
-    assert {C} == chosen.with_origins([B]).new_origins(ROWS)
-    assert frozenset() == chosen.with_origins([B, C]).new_origins(ROWS)
+    assert {B, C} == chosen.unknown([A, B, C])
+    assert {C} == chosen.with_origins([B]).unknown([A, B, C])
 
 
 def test_an_erased_row_keeps_everything_but_its_contents() -> None:
