@@ -16,7 +16,7 @@ from relay import devservers
 from relay.postgres.schema.borders import crossings
 from relay.postgres.schema.migrate import migrate
 from tests.support.relays.cli import Cli
-from tests.support.servers.logins import login
+from tests.support.servers.logins import login, own_role
 from tests.support.servers.named_outboxes import name_of, named_outboxes, prefix_of
 from tests.support.servers.shared import Databases, Say
 
@@ -305,3 +305,28 @@ def test_the_command_lists_who_administers_and_fails_for_none_of_them(pair: Pair
         found = here.json("check", "--borders")
         assert {"login": name_of(root), "how": "superuser"} in found["administrators"]
         assert [] == found["crossings"]
+
+
+FORGED = (
+    "CREATE TEMP TABLE queue_message_migration (); CREATE TEMP TABLE queue_message_x (); GRANT SELECT ON pg_temp.queue_message_x TO {0}, {1}",
+    "CREATE TABLE {2}.queue_message_migration (); CREATE TABLE {2}.queue_message_x (); GRANT SELECT ON {2}.queue_message_x TO {0}, {1}",
+    "SELECT lo_create(86); GRANT SELECT ON LARGE OBJECT 86 TO {0}, {1}",
+)
+"""What any login may do with objects of its own: grant rights on them to a member and to a role of an outbox."""
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_stranger_makes_nobody_cross_a_border(pair: Pair, forged: str, *, elsewhere: bool) -> None:
+    """Neither a member nor the outbox's roles, for which the check would have an operator take away a role."""
+    here, there = pair
+    with psycopg.connect(here) as owner:
+        role = own_role(owner, "queue_message_relay", "public")
+    url = there if elsewhere else here
+    with login(here, "queue_message_relay", schema="public") as app, login(url) as stranger:
+        _do(url, "CREATE SCHEMA {0} AUTHORIZATION {0}", name_of(stranger))
+        with psycopg.connect(stranger, autocommit=True) as connection:
+            connection.execute(sql.SQL(forged).format(*map(sql.Identifier, (name_of(app), role, name_of(stranger)))))
+            assert [[], []] == [crossings(here), crossings(there)]
+        _do(url, "DROP SCHEMA {} CASCADE", name_of(stranger))
+        _do(url, "DROP OWNED BY {}", name_of(stranger))

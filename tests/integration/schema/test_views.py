@@ -192,6 +192,19 @@ async def test_the_oldest_is_the_oldest_that_could_go(queue: Queue) -> None:
     assert expected == await queue.value("SELECT queue_message_oldest()")
 
 
+async def test_scheduled_messages_hide_no_age(queue: Queue, store: MadeStore) -> None:
+    """Behind very many of them, as any producer may insert them, the oldest message seems older, not younger; without any there is none."""
+    await store.heartbeat("{}")
+    await queue.sql("UPDATE queue_message_relay SET low_xid = '1', low_seq = 0, head_xid = '1', head_seq = 0, top_xid = '1', top_seq = 0")
+    scheduled = "INSERT INTO queue_message (exchange, available_at) SELECT 'e', now() + interval '30 days' FROM generate_series(1, %s)"
+    await queue.sql(scheduled, 9_000)
+    assert await queue.value("SELECT queue_message_oldest()") is None
+    await queue.sql(scheduled, 1_001)
+    [hidden] = await queue.insert()
+    await queue.sql(scheduled, 10_001)
+    assert await queue.value("SELECT queue_message_oldest() <= created_at FROM queue_message WHERE id = %s", hidden)
+
+
 @pytest.mark.ids("A26")
 @pytest.mark.parametrize("view", ["queue_message_status", "queue_message_state", "queue_message_recent"])
 async def test_a_view_locks_the_archive_before_its_parts(queue: Queue, view: str) -> None:
