@@ -14,7 +14,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from relay.errors import ConflictError, LakeError
-from relay.pipeline.lake.data_files import DataFile, DayWriter
+from relay.pipeline.lake.data_files import DataFile, DayWriter, batches_of
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.source.columns import DAY
 
@@ -126,6 +126,21 @@ def test_a_commit_without_files_whose_answer_was_lost_counts(lake: Lake, handle:
     lake._refused(handle, "numbers", (), (("tests", 17), ("epoch", 5)), OSError("connection lost"))
     with pytest.raises(ConflictError, match="Another export was faster"):
         lake._refused(handle, "numbers", (), (("tests", 17), ("epoch", 6)), OSError("connection lost"))
+
+
+@pytest.mark.parametrize("name", ["content", "body", "options"])
+def test_rows_that_share_a_large_value_are_read_some_at_a_time(lake: Lake, name: str) -> None:
+    """Whatever few bytes they take in the file: a job has to hold them as they are."""
+    schema = pa.schema([(name, pa.binary() if name == "body" else pa.string()), DAY])
+    rows, size = 600, 250_000
+    writer = DayWriter(lake.place, "numbers", schema, "large")
+    values = pa.array([b"x" * size] * rows, schema.field(name).type)
+    writer.write(pa.RecordBatch.from_arrays([values, pa.array([date(2024, 5, 1)] * rows)], schema=schema))
+    [file] = writer.close()
+
+    read = [batch.nbytes for batch in batches_of(lake.place, "numbers", file.path)]
+    assert max(read) <= 40 << 20
+    assert sum(read) >= rows * size
 
 
 def test_a_file_of_wrong_types_is_not_committed(lake: Lake, handle: DeltaTable) -> None:

@@ -172,6 +172,28 @@ def test_large_contents_are_read_piece_by_piece(
     assert 4 == sql("SELECT count(DISTINCT xid) FROM queue_message")[0][0]
 
 
+def test_large_headers_count_like_contents(
+    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer may give a message hundreds of kilobytes of them."""
+    monkeypatch.setattr(lake_source, "PIECE_BYTES", 2_500)
+    monkeypatch.setattr(replay, "BATCH_BYTES", 2_500)
+    archived(*({"options": f'{{"headers": {{"x": "{"x" * 1_000}"}}}}'} for _ in range(4)))
+    export(lake, database)
+    held: list[int] = []
+    read = lake_source.LakeSource._read
+
+    def counted(self: Any, piece: Any) -> Any:
+        held.append(piece.num_rows)
+        return read(self, piece)
+
+    monkeypatch.setattr(lake_source.LakeSource, "_read", counted)
+    run()
+
+    assert [2, 2] == held
+    assert 2 == sql("SELECT count(DISTINCT xid) FROM queue_message")[0][0]
+
+
 def test_what_the_queue_refuses_today_is_named_and_the_others_go_on(
     lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
 ) -> None:

@@ -308,7 +308,7 @@ def test_the_command_lists_who_administers_and_fails_for_none_of_them(pair: Pair
 
 
 FORGED = (
-    "CREATE TEMP TABLE queue_message_migration (); CREATE TEMP TABLE queue_message_x (); GRANT SELECT ON pg_temp.queue_message_x TO {0}, {1}",
+    "CREATE TEMP TABLE queue_message_migration (); CREATE TEMP TABLE queue_message_x (); GRANT SELECT ON queue_message_x TO {0}, {1}",
     "CREATE TABLE {2}.queue_message_migration (); CREATE TABLE {2}.queue_message_x (); GRANT SELECT ON {2}.queue_message_x TO {0}, {1}",
     "SELECT lo_create(86); GRANT SELECT ON LARGE OBJECT 86 TO {0}, {1}",
 )

@@ -67,8 +67,10 @@ async def test_keys_that_begin_small_and_become_large_are_sorted(queue: Queue, a
     assert 2 * COUNT == await queue.value("SELECT count(*) FROM queue_message_keyed_row WHERE large")
 
 
-async def test_reasons_of_retries_are_sorted(queue: Queue, alike: Sequence[str]) -> None:
+@SORTS
+async def test_reasons_of_retries_are_sorted(queue: Queue, alike: Sequence[str], sorts: str) -> None:
     """Exchanges are foreign text."""
+    await queue.sql(f"SET enable_sort = {sorts}")
     seconds = []
     for names in (OTHERS, alike):
         await queue.sql("TRUNCATE queue_message")

@@ -25,8 +25,11 @@ from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.lake.parquet_file import OpenedFile, opened_file
 from relay.pipeline.source.columns import DAY, without_day
 
-_BIG = frozenset({"content", "body"})
-"""Columns whose values may have megabytes: no file keeps a dictionary or the least value of such a column."""
+_BIG = frozenset({"content", "body", "options"})
+"""Columns whose values may have megabytes: no file keeps a dictionary or the least value of such a column.
+
+With a dictionary the size in the footer says nothing of what the rows have in memory: thousands may share one value.
+"""
 _UNIQUE = frozenset({"id", "xid", "seq", "archived_xid"})
 FOOTERS_AT_ONCE = 16
 """An object store answers each request slowly, but many at a time."""

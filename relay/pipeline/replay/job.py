@@ -258,7 +258,7 @@ def _batches(rows: Iterator[Row], room: Callable[[], int]) -> Iterator[list[Row]
     batch: list[Row] = []
     held = most = 0
     for row in rows:
-        size = len(row["content"] or "") + len(row["body"] or b"")
+        size = len(row["content"] or "") + len(row["body"] or b"") + len(row["options"])
         if batch and held + size > BATCH_BYTES:
             yield batch
             batch = []

@@ -60,7 +60,7 @@ class LakeSource:
         """
         dataset = lake.dataset("archive", days=selection.days(lake.days("archive")))
         columns = {name: pc.field(name) for name in ("xid", "seq", "id", "replay_of", "archived_at", "archived_xid", "exchange", "result")}
-        columns["size"] = pc.scalar(0) if dry_run else _length("content") + _length("body")
+        columns["size"] = pc.scalar(0) if dry_run else _length("content") + _length("body") + _length("options")
         batches, done_before, originals = [], 0, Counter[str]()
         with scanning(lake.place, "archive", dataset.files):
             scanner = dataset.scanner(columns=columns, filter=selection.expression(), fragment_scan_options=_GENTLE)
