@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from relay.pipeline.reconcile import classify
 from relay.pipeline.reconcile.classify import Rules, judged, matched, unknown
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -43,12 +44,16 @@ def rules(**given: Any) -> Rules:
     return Rules(**{"since": NOON, "until": at(3600), "as_of": at(86_400), **given})
 
 
+def _frames(spark: SparkSession, messages: list[Message], receipts: Sequence[tuple[str, str, float]]) -> tuple[DataFrame, DataFrame]:
+    received = [(id_, queue, at(second)) for id_, queue, second in receipts]
+    return spark.createDataFrame(messages, ARCHIVE), spark.createDataFrame(received, RECEIPTS)
+
+
 def outcome(
     spark: SparkSession, messages: list[Message], receipts: Sequence[tuple[str, str, float]], **given: Any
 ) -> tuple[dict[int, dict[str, int]], set[tuple[int, str | None]], set[str]]:
     """Counts that are not 0 by seq, missing queues by seq, and ids of unknown receipts."""
-    received = spark.createDataFrame([(id_, queue, at(second)) for id_, queue, second in receipts], RECEIPTS)
-    pairs = matched(spark.createDataFrame(messages, ARCHIVE), received, rules(**given))
+    pairs = matched(*_frames(spark, messages, receipts), rules(**given))
     rows = judged(pairs, rules(**given)).collect()
     counts = {row.seq: {name: row[name] for name in COUNTS if row[name]} for row in rows}
     missing = {(row.seq, queue) for row in rows for queue in row.missing}
@@ -115,6 +120,16 @@ def test_a_message_that_took_the_id_of_another_takes_no_receipt(spark: SparkSess
 
     assert {1: {"received": 1}, 2: theirs, 3: {"dead": 1}, 4: {"received": 1}} == counts
     assert (set(), set()) == (missing, strangers)
+
+
+@pytest.mark.parametrize("result", ["success", "failed"])
+def test_of_a_crowd_with_one_id_the_first_take_receipts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch, result: str) -> None:
+    """Each receipt may be of each of them, so a producer that sends one id to ever new places would make a job of hours."""
+    monkeypatch.setattr(classify, "CROWD", 3)
+    messages = [message(seq, "a", key=str(seq), second=seq, result=result) for seq in range(1, 6)]
+    pairs = matched(*_frames(spark, messages, [("a", "q", 100), ("a", "r", 101)]), rules())
+
+    assert [(1, 2), (2, 2), (3, 2), (4, 1), (5, 1)] == sorted((row.seq, row["count"]) for row in pairs.groupBy("seq").count().collect())
 
 
 def test_a_queue_that_got_another_message_of_the_id_is_owed_nothing(spark: SparkSession) -> None:

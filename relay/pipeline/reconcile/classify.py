@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 SEEN = "*"
 """Means, in place of queues, all queues that were seen to get messages of the same exchange and routing key."""
+CROWD = 1000
+"""How many messages to different places may share an id and its receipts: each receipt is compared with each of them."""
 _MESSAGE = ["xid", "seq", "id", "exchange", "routing_key", "result", "archived_at", "confirmed_at"]
 
 
@@ -45,7 +47,7 @@ def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
     A replay may keep the id, and an application may send an id to the same place again. Then a receipt belongs to the message that was
     enqueued last before it. A message begins when it was enqueued, because an attempt whose outcome was unknown may have been received
     before the one that counted. A producer may give a message elsewhere the same id. Then a receipt counts for each that was sent, and for
-    none that was not.
+    none that was not. Of more than CROWD such messages only the first take receipts.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - Spark only where it is used
 
@@ -75,11 +77,13 @@ def _with_ends(messages: DataFrame) -> DataFrame:
     replayed = f.min(f.when(f.col("again"), f.col("begins_at"))).over(later)
     repeated = f.min(f.when(success, f.col("begins_at"))).over(same_place)
     sent = f.count_if(~f.col("again") & success).over(same_id)
+    until_now = same_id.orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    sent_until_now, all_until_now = f.count_if(~f.col("again") & success).over(until_now), f.count_if(~f.col("again")).over(until_now)
     return messages.select(
         *_MESSAGE,
         "begins_at",
         f.least(replayed, repeated).alias("ends_at"),
-        (f.col("again") | success | (sent == 0)).alias("counts"),
+        (f.col("again") | (success & (sent_until_now <= CROWD)) | ((sent == 0) & (all_until_now <= CROWD))).alias("counts"),
         (sent <= 1).alias("alone"),
     )
 
