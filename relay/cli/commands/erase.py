@@ -37,7 +37,7 @@ class Meant:
 
 
 @dataclass(frozen=True)
-class Erased:
+class ArchiveErasure:
     """The result; its fields are those of the JSON. `waiting` counts messages that are meant and not archived yet."""
 
     messages: int
@@ -68,7 +68,7 @@ def erase(
         meant = _meant(opened, messages or ())
         if keys:
             meant.waiting += opened.row("count_waiting_under", ordering_keys=keys)["messages"]
-        _show(Erased(_erase(opened, meant, keys, dry_run=dry_run), meant.waiting, dry_run), as_json=as_json)
+        _show(ArchiveErasure(_erase(opened, meant, keys, dry_run=dry_run), meant.waiting, dry_run), as_json=as_json)
 
 
 def _meant(opened: OperatorSession, asked: Iterable[Archived]) -> Meant:
@@ -113,7 +113,7 @@ def _erase(opened: OperatorSession, meant: Meant, keys: list[str], *, dry_run: b
     return sum(opened.row("erase_part", part=part, **chosen, dry_run=dry_run)["messages"] for part in parts)
 
 
-def _show(done: Erased, *, as_json: bool) -> None:
+def _show(done: ArchiveErasure, *, as_json: bool) -> None:
     if as_json:
         show_json(asdict(done))
     else:
