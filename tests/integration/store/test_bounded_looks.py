@@ -78,13 +78,14 @@ async def sweep(queue: Queue) -> tuple[int, int]:
 
 
 async def test_a_queue_twice_as_long_costs_no_look_more(queue: Queue) -> None:
-    """Of messages that wait for their time: nothing that relays and operators ask every few seconds walks them all."""
+    """Of messages that failed and wait: nothing that relays and operators ask every few seconds walks them all."""
     await queue.sql("SELECT queue_message_config_set('notify', 'always')")
     await make_large(queue)
     costs: list[dict[str, int]] = []
     for numbers in ((0, SHORT), (SHORT, LONG)):
         async with unchecked(queue):
             await queue.sql(DELAYED, *numbers)
+            await queue.sql("UPDATE queue_message SET last_error = 'nacked: no' WHERE last_error IS NULL")
             await queue.sql(SENT_LONG_AGO)
         await queue.sql("VACUUM ANALYZE queue_message, queue_message_coalesced")
         await analyze(queue)
