@@ -140,7 +140,8 @@ def test_a_message_without_its_key_leads_to_its_replays_only_in_an_old_file(
         killed_at_second_deletion(patch)
         cut = run(lake, database, at_once=True)
     assert (1, 1, 4) == (cut.removed, cut.older, cut.exit_code)
-    assert "Nothing answers." in str(cut.failure)
+    words = "contents of 0 messages are erased and 1 old file deleted, and the next run continues from there: Nothing answers."
+    assert f"The erasure was cut short: {words}" == cut.failure
     assert (0, 1, 0) == ((last := run(lake, database, at_once=True)).messages, last.removed, last.older)
     assert [] == files_with(lake, MARK)
 
@@ -304,7 +305,9 @@ def test_a_conflict_after_a_commit_is_part_of_the_result(
     done = run(lake, database)
 
     assert (1, 6) == (done.messages, done.exit_code)
-    assert "The erasure was cut short: contents of 1 message are erased, which no scan has proved yet, and" in str(done.failure)
+    assert "The erasure was cut short: contents of 1 message are erased and 0 old files deleted, and no scan has proved it yet, and" in str(
+        done.failure
+    )
     monkeypatch.undo()
     assert 1 == run(lake, database).messages
     with psycopg.connect(database_url) as owner:

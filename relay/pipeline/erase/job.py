@@ -132,7 +132,8 @@ class _Erasure:
     def result(self, begin: float) -> Erased:
         """The summary of what is done."""
         last = self.last or Look()
-        done = f"contents of {many(self.messages, 'message')} are erased, which no scan has proved yet"
+        done = f"contents of {many(self.messages, 'message')} are erased and {many(self.removed, 'old file')} deleted"
+        done += "" if self.last else ", and no scan has proved it yet"
         return Erased(
             messages=self.messages,
             days=tuple(sorted({file.day for file in self.done if file.day is not None})),
