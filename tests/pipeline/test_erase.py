@@ -146,6 +146,19 @@ def test_dead_messages_and_contents_that_cannot_be_printed(lake: Lake, database:
     check_verified(lake, database)
 
 
+def test_the_message_that_was_sent_instead_stays_known(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """Its id is all that such an error text has; each other error text goes, as in PostgreSQL."""
+    given = {"result": "discarded", "error_detail": f"sent within {C}", "ordering_key": "k"}
+    archived(*({**given, "error_code": code} for code in ("bundled", "superseded", "cancelled", None)))
+    export(lake, database)
+    erase_in_postgres(database_url)
+
+    assert 4 == erase.run(lake=lake, database=database, say=quiet, keys=["k"]).messages
+
+    assert [f"sent within {C}"] * 2 + [None] * 2 == lake.dataset(TABLE).to_table(["error_detail"])["error_detail"].to_pylist()
+    check_same(lake, database, database_url)
+
+
 def test_without_an_id_or_a_key_nothing_is_done(lake: Lake, database: Database) -> None:
     """This is said before anything is read."""
     with pytest.raises(PipelineError, match="give at least one id or ordering key"):

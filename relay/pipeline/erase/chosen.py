@@ -13,8 +13,10 @@ import pyarrow.compute as pc
 
 from relay.message import ERASED
 
-_NOTHING = ("body", "ordering_key", "error_detail")
+_NOTHING = ("body", "ordering_key")
 """Columns that are null in an erased row."""
+_INSTEAD = ("bundled", "superseded")
+"""Codes of messages whose error text names the message that was sent instead, and nothing else: it stays."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,11 @@ def with_contents(batch: pa.RecordBatch) -> pa.Array:
 def erased(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
     """The batch with these rows as PostgreSQL has an erased row; a content that is null, as it cannot be printed, stays null."""
     there = pc.and_(rows, pc.is_valid(batch.column("content")))
+    told = pc.and_(rows, pc.invert(_is_in(batch, "error_code", pa.array(_INSTEAD))))
     new = {
         "content": pc.if_else(there, pa.scalar("{}", batch.schema.field("content").type), batch.column("content")),
         "options": pc.if_else(rows, pa.scalar(ERASED, batch.schema.field("options").type), batch.column("options")),
+        "error_detail": pc.if_else(told, pa.scalar(None, batch.schema.field("error_detail").type), batch.column("error_detail")),
         **{name: pc.if_else(rows, pa.scalar(None, batch.schema.field(name).type), batch.column(name)) for name in _NOTHING},
     }
     return pa.RecordBatch.from_arrays([new.get(name, batch.column(name)) for name in batch.schema.names], schema=batch.schema)

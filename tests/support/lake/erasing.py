@@ -23,18 +23,18 @@ SECRET = {
     "error_detail": f"refused {MARK}",
 }
 """A row with it."""
-_ERASE = f"""
-    UPDATE public.queue_message_archive
-    SET content = '{{}}', body = NULL, options = '{ERASED}', ordering_key = NULL, error_detail = NULL
-"""
 
 
 def erase_in_postgres(url: str, where: str = "true") -> None:
-    """Erase rows of the archive, as `relay erase` does."""
+    """Erase rows of the archive with the function that `relay erase` calls."""
     with psycopg.connect(url) as owner:
-        owner.execute("ALTER TABLE public.queue_message_archive DISABLE TRIGGER queue_message_archive_update")
-        owner.execute(f"{_ERASE} WHERE {where}".encode())
-        owner.execute("ALTER TABLE public.queue_message_archive ENABLE TRIGGER queue_message_archive_update")
+        chosen = owner.execute(
+            f"SELECT array_agg(id), array_agg(xid || '/' || seq) FROM public.queue_message_archive WHERE {where}".encode()
+        )
+        owner.execute(
+            "SELECT public.queue_message_erase(part, %s, %s, dry_run => false) FROM public.queue_message_archive_parts() part",
+            chosen.fetchone(),
+        )
 
 
 def erased_in(lake: Lake) -> list[int]:
