@@ -11,13 +11,14 @@ import psycopg
 
 from relay.errors import PipelineError
 from relay.message import LONGEST_JOB, SHOWN
+from relay.pipeline.id_places import refuse_shared
 from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.replay.lake_source import LakeSource
 from relay.pipeline.replay.selection import Selection
 from relay.pipeline.signals import deferred
 from relay.pipeline.source.database import GONE, Database
-from relay.pipeline.text import many
+from relay.pipeline.text import many, some
 
 Progress = Callable[[str], None]
 Row = dict[str, Any]
@@ -135,7 +136,7 @@ def _source(lake: Lake, database: Database, selection: Selection, job: str, *, d
     done, made = {(xid, seq) for xid, seq, _ in ledger}, {made for _, _, made in ledger}
     source = LakeSource.of(lake, selection, done=done, made=made, dry_run=dry_run)
     _refuse_missing(source.missing)
-    _refuse_shared(source.shared)
+    refuse_shared(source.shared, "enqueued", "narrow the filter, such as by exchange or time, to the one that is meant")
     return source
 
 
@@ -143,22 +144,9 @@ def _refuse_missing(ids: Sequence[str]) -> None:
     """Refuse to replay only some of the ids that were named."""
     if ids:
         raise PipelineError(
-            f"Nothing matches {_some(ids)}: the lake has no such message that meets the rest of the filter, and nothing "
+            f"Nothing matches {some(ids)}: the lake has no such message that meets the rest of the filter, and nothing "
             "was enqueued; correct it, or export first."
         )
-
-
-def _refuse_shared(ids: Sequence[str]) -> None:
-    """Refuse to replay messages that only have the id of the one that is meant: producers choose ids, and may choose another's."""
-    if ids:
-        raise PipelineError(
-            f"Several messages have the id {_some(ids)}, and nothing was enqueued: narrow the filter, such as by exchange or time, to the "
-            "one that is meant."
-        )
-
-
-def _some(ids: Sequence[str]) -> str:
-    return ", ".join(ids[:SHOWN]) + (f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else "")
 
 
 def _beginning(source: LakeSource, todo: int) -> str:

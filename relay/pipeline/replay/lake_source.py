@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from relay.errors import LakeError
+from relay.pipeline.id_places import IdPlaces
 from relay.pipeline.lake.data_files import scanning
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.location import LakeLocation
@@ -61,20 +62,20 @@ class LakeSource:
         dataset = lake.dataset("archive", days=selection.days(lake.days("archive")))
         columns = {name: pc.field(name) for name in ("xid", "seq", "id", "replay_of", "archived_at", "archived_xid", "exchange", "result")}
         columns["size"] = pc.scalar(0) if dry_run else _length("content") + _length("body") + _length("options")
-        batches, done_before, originals = [], 0, Counter[str]()
+        batches, done_before, places = [], 0, IdPlaces()
         with scanning(lake.place, "archive", dataset.files):
             scanner = dataset.scanner(columns=columns, filter=selection.expression(), fragment_scan_options=_GENTLE)
             for batch in scanner.to_batches():
-                originals.update(_originals(batch) if selection.ids else ())
+                if selection.ids:
+                    places.add(batch)
                 others = _others(batch, made)
                 left = _without(others, done)
                 done_before += others.num_rows - left.num_rows
                 batches.append(left.drop_columns(["id", "replay_of"]))
         schema = pa.schema([field for field in scanner.projected_schema if field.name not in {"id", "replay_of"}])
         found = pa.Table.from_batches(batches, schema).sort_by([(name, "ascending") for name in _ORDER])
-        missing = sorted({each.lower() for each in selection.ids} - originals.keys())
-        shared = sorted(id_ for id_, messages in originals.items() if messages > 1)
-        return cls(lake.place, dataset, found, done_before, missing=missing, shared=shared)
+        missing = sorted({each.lower() for each in selection.ids} - places.places.keys())
+        return cls(lake.place, dataset, found, done_before, missing=missing, shared=places.shared)
 
     def counts(self, most: int) -> Counter[tuple[str, str]]:
         """Messages by exchange and result among the first `most`."""
@@ -114,15 +115,6 @@ def _length(column: str) -> pc.Expression:
 
 def _positions(batch: pa.RecordBatch | pa.Table) -> Iterator[Position]:
     return zip(batch["xid"].to_pylist(), batch["seq"].to_pylist(), strict=True)
-
-
-def _originals(batch: pa.RecordBatch) -> Counter[str]:
-    """How many messages have each id. A replay that has kept the id of its original adds none."""
-    pairs = Counter(zip(batch["id"].to_pylist(), batch["replay_of"].to_pylist(), strict=True))
-    found = Counter[str]()
-    for (id_, origin), messages in pairs.items():
-        found[id_] += 0 if origin == id_ else messages
-    return found
 
 
 def _others(batch: pa.RecordBatch, made: Collection[str]) -> pa.RecordBatch:
