@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from relay.errors import LakeError, PipelineError
+from relay.pipeline.compact import job as compact
 from relay.pipeline.erase import archive_check
 from relay.pipeline.erase import job as erase
 from relay.pipeline.lake import witness
@@ -82,54 +83,118 @@ def test_a_key_means_exactly_this_key(lake: Lake, database: Database, database_u
     check_same(lake, database, database_url)
 
 
-@pytest.mark.parametrize("named", [{"ids": [A.upper()]}, {"keys": ["k"]}], ids=["id", "key"])
-def test_replays_of_replays_are_meant_too(
-    lake: Lake, database: Database, database_url: str, archived: Archived, named: dict[str, Any]
-) -> None:
-    """Whatever file each is in, and without a key of their own; the replay of another message is not."""
+def test_replays_of_replays_are_meant_too(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """Whatever file each is in; the replay of another message is not."""
     archived({"id": C, "replay_of": B}, {"id": OTHER, "replay_of": OTHER})
     export(lake, database)
-    archived({"id": A, "ordering_key": "k"})
+    archived({"id": A})
     export(lake, database)
     archived({"id": B, "replay_of": A})
     export(lake, database)
     erase_in_postgres(database_url, f"id <> '{OTHER}'")
 
-    assert 3 == erase.run(lake=lake, database=database, say=quiet, **named).messages
+    assert 3 == erase.run(lake=lake, database=database, say=quiet, ids=[A.upper()]).messages
 
     assert [1, 3, 4] == erased_in(lake)
     check_same(lake, database, database_url)
 
 
-def test_each_message_with_a_named_id_is_meant(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
-    """But if the key alone is named, a message of another key with the same id is not; a replay that has kept the id is."""
-    archived({"id": A, "ordering_key": "k"}, {"id": A, "ordering_key": "other"}, {"id": A, "replay_of": A}, {"id": B, "ordering_key": "k"})
+def test_a_replay_has_the_key_of_its_message(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """So a key leads to all replays of its messages; one from the lake copies it too."""
+    archived({"id": A, "ordering_key": "k"}, {"id": B})
     export(lake, database)
-    erase_in_postgres(database_url, "seq <> 2")
+    with psycopg.connect(database_url) as owner:
+        owner.execute("SELECT public.queue_message_replay(%s, true)", [A])
+    replay.run(lake=lake, database=database, say=quiet, selection=Selection(ids=(A, B)), job="again")
 
-    assert 3 == erase.run(lake=lake, database=database, say=quiet, keys=["k"]).messages
-    assert [1, 3, 4] == erased_in(lake)
+    with psycopg.connect(database_url) as owner:
+        assert [(A, "k"), (A, "k"), (B, None)] == owner.execute(
+            "SELECT replay_of::text, ordering_key FROM public.queue_message ORDER BY 1, seq"
+        ).fetchall()
 
-    erase_in_postgres(database_url, "seq = 2")
-    assert 1 == erase.run(lake=lake, database=database, say=quiet, ids=[A]).messages
+
+def check_shared(lake: Lake, database: Database, id_: str, *ids: str) -> None:
+    """The id is refused, as several messages have it, and nothing is written."""
+    version = lake.opened(TABLE).version()
+    words = f"Several messages have the id {id_}, and nothing was erased: `relay show {id_}` shows their places, ID@XID/SEQ names one."
+    with pytest.raises(PipelineError) as refusal:
+        erase.run(lake=lake, database=database, say=quiet, ids=ids)
+    assert (words, version) == (str(refusal.value), lake.opened(TABLE).version())
+
+
+def test_an_id_that_several_messages_have_is_refused(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """Producers choose ids. A place means its row alone: nobody knows whose the replays are."""
+    [(xid, seq)] = archived({"id": A})
+    export(lake, database)
+    archived({"id": A}, {"id": A, "replay_of": A}, {"id": B, "replay_of": A})
+    export(lake, database)
+    check_shared(lake, database, A, A)
+    erase_in_postgres(database_url)
+    check_shared(lake, database, A, A)
+    check_shared(lake, database, A, A, f"{A}@{xid}/{seq}")
+
+    done = erase.run(lake=lake, database=database, say=quiet, ids=[f"{A}@{xid}/{seq}", f"{OTHER}@{1 << 64}/1"])
+
+    assert (1, [1]) == (done.messages, erased_in(lake))
+    assert 0 == erase.run(lake=lake, database=database, say=quiet, ids=[f"{A}@{xid}/{seq}"]).messages
+
+
+def test_a_message_in_old_files_or_a_replay_with_its_id_is_no_second_one(
+    lake: Lake, database: Database, database_url: str, archived: Archived
+) -> None:
+    """Compaction writes a row again; a replay may keep the id of its message."""
+    for row in ({"id": A}, {"id": A, "replay_of": A}):
+        archived(row)
+        export(lake, database)
+    compact.run(lake=lake, database=database, say=quiet)
+    erase_in_postgres(database_url)
+
+    assert (2, 2) == ((done := erase.run(lake=lake, database=database, say=quiet, ids=[A])).messages, done.files + 1)
     check_same(lake, database, database_url)
+
+
+def test_an_id_that_messages_of_either_side_have_is_refused(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
+    """The lake has one that PostgreSQL has dropped, and PostgreSQL one that is not exported."""
+    archived({"id": A})
+    export(lake, database)
+    with psycopg.connect(database_url) as owner:
+        owner.execute("DROP TABLE queue_message_archive_20240501")
+    [(xid, seq)] = archived({"id": A, "archived_at": NOON + timedelta(days=1)})
+    erase_in_postgres(database_url)
+
+    check_shared(lake, database, A, A)
+    assert 0 == erase.run(lake=lake, database=database, say=quiet, ids=[f"{A}@{xid}/{seq}"]).messages
+
+
+def test_an_id_of_a_replay_that_several_messages_have_is_refused(
+    lake: Lake, database: Database, database_url: str, archived: Archived
+) -> None:
+    """Nobody knows whose its replays are; a place makes do without them."""
+    archived({"id": A}, {"id": C, "replay_of": B}, {"id": B})
+    [(xid, seq)] = archived({"id": B, "replay_of": A})
+    export(lake, database)
+    erase_in_postgres(database_url)
+
+    check_shared(lake, database, B, A)
+    assert 2 == erase.run(lake=lake, database=database, say=quiet, ids=[A, f"{B}@{xid}/{seq}"]).messages
+    assert [1, 4] == erased_in(lake)
 
 
 def test_a_day_that_postgresql_has_dropped_is_erased_in_the_lake(
     lake: Lake, database: Database, database_url: str, archived: Archived
 ) -> None:
     """Replays that PostgreSQL still has are found by it, and by it alone."""
-    archived({"id": A, "ordering_key": "k"}, {"id": B, "replay_of": A, "archived_at": NOON + timedelta(days=1)})
+    archived({"id": A}, {"id": B, "replay_of": A, "archived_at": NOON + timedelta(days=1)})
     export(lake, database)
     with psycopg.connect(database_url) as owner:
         owner.execute("DROP TABLE queue_message_archive_20240501")
 
     with pytest.raises(PipelineError, match=rf"contents of 1 chosen message: run `relay erase` for them first, .* \({B}\)\.$"):
-        erase.run(lake=lake, database=database, say=quiet, keys=["k"])
+        erase.run(lake=lake, database=database, say=quiet, ids=[A])
     assert [] == erased_in(lake)
 
     erase_in_postgres(database_url)
-    assert 2 == erase.run(lake=lake, database=database, say=quiet, keys=["k"]).messages
+    assert 2 == erase.run(lake=lake, database=database, say=quiet, ids=[A]).messages
     assert [1, 2] == erased_in(lake)
 
 
@@ -165,7 +230,7 @@ def test_without_an_id_or_a_key_nothing_is_done(lake: Lake, database: Database) 
         erase.run(lake=lake, database=database, say=quiet)
 
 
-@pytest.mark.parametrize(("named", "left"), [({"ids": [A]}, 2), ({"keys": ["k"]}, 3), ({"ids": [A], "keys": ["k"]}, 4)], ids=str)
+@pytest.mark.parametrize(("named", "left"), [({"ids": [A]}, 2), ({"keys": ["k"]}, 2), ({"ids": [A], "keys": ["k"]}, 3)], ids=str)
 def test_postgresql_comes_first(
     lake: Lake, database: Database, database_url: str, archived: Archived, named: dict[str, Any], left: int
 ) -> None:
@@ -188,7 +253,7 @@ def test_the_archive_is_searched_in_ranges_that_grow_smaller(
 ) -> None:
     """A statement that takes too long is given up, a smaller one finds the message; the smallest one that does ends the job."""
     for _ in range(4):
-        archived({"id": A, "ordering_key": "k"}, {}, {})
+        archived({"ordering_key": "k"}, {}, {})
     export(lake, database)
     monkeypatch.setattr(archive_check, "STEP", 2)
     monkeypatch.setattr(archive_check, "_ROWS", 8)
@@ -295,9 +360,9 @@ def most() -> int:
     return int(kilobytes) >> 10
 
 with Database(sys.argv[2]) as database:
-    job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, ids=[sys.argv[4]])
+    job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, keys=["none"])
     before = most()
-    done = job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, ids=[sys.argv[3]])
+    done = job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, keys=["k"])
 print(done.messages, most() - before)
 """
 
@@ -306,11 +371,11 @@ def test_large_bodies_are_rewritten_some_at_a_time(lake: Lake, database: Databas
     """A file of 400 MB, half of whose messages are erased, takes a part of that."""
     body = b"\x00\xff" * (4 << 20)
     for _ in range(25):
-        archived({"id": A, "body": body}, {"body": body})
+        archived({"ordering_key": "k", "body": body}, {"body": body})
     export(lake, database, group=4)
-    erase_in_postgres(database_url, f"id = '{A}'")
+    erase_in_postgres(database_url, "ordering_key = 'k'")
 
-    done = subprocess.run([sys.executable, "-c", ERASE, lake.place.url, database_url, A, OTHER], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", ERASE, lake.place.url, database_url], capture_output=True, text=True, check=True)
 
     messages, mib = map(int, done.stdout.split())
     assert 25 == messages

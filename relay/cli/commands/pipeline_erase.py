@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 
-from relay.cli.common.arguments import Json
+from relay.cli.common.arguments import Archived, Json
 from relay.cli.common.output import count
 from relay.cli.common.pipeline_context import Master, finish, say, spark, workplace
 
 
 def erase(
     *,
-    ids: Annotated[
-        list[UUID] | None, typer.Option("--id", metavar="ID", help="This message and its replays; may be given several times.")
+    messages: Annotated[
+        list[Archived] | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            parser=Archived.of,
+            help="This message and its replays; may be given several times. ID@XID/SEQ is the message at this place, without its replays.",
+        ),
     ] = None,
     keys: Annotated[
         list[str] | None,
-        typer.Option(
-            "--ordering-key", metavar="KEY", help="Messages with this ordering key and their replays; may be given several times."
-        ),
+        typer.Option("--ordering-key", metavar="KEY", help="Messages with this ordering key; may be given several times."),
     ] = None,
     at_once: Annotated[
         bool,
@@ -31,12 +34,13 @@ def erase(
     as_json: Json = False,
 ) -> None:
     """Erase the contents of messages in the lake, and prove it by a scan; erase them in PostgreSQL first. Exit 5 if any are left."""
-    if not (ids or keys):
+    if not (messages or keys):
         raise typer.BadParameter("Nothing says which messages to erase: give --id or --ordering-key.")
     with workplace() as place, spark("erase", master) as session:
         from relay.pipeline.erase import job  # noqa: PLC0415 - see relay.cli.main
 
-        done = job.run(lake=place.lake, database=place.database, say=say, ids=ids or (), keys=keys or (), spark=session, at_once=at_once)
+        ids = list(map(str, messages or ()))
+        done = job.run(lake=place.lake, database=place.database, say=say, ids=ids, keys=keys or (), spark=session, at_once=at_once)
         finish(done, as_json=as_json, words=_erased)
 
 

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from relay.errors import PipelineError
-from relay.message import ERASED, SHOWN
-from relay.pipeline.erase.chosen import ChosenMessages
+from relay.message import ERASED, Position
+from relay.pipeline.erase.chosen import ChosenMessages, with_contents
+from relay.pipeline.id_places import IdPlaces, refuse_shared
 from relay.pipeline.source.database import Database, TooLongError
 from relay.pipeline.source.ranges import BEYOND, STEP, ExportBatch, batch_of
-from relay.pipeline.text import many
+from relay.pipeline.text import many, some
 
 _ROWS = 250_000
 """How many rows one statement searches for keys, which no index has; after a statement that took too long, a quarter of that."""
 _IDS = 1_000
 """How many ids one statement looks up by an index."""
+_TEXTS = ("ordering_key", "replay_of", "options", "error_code", "error_detail")
+_SCHEMA = pa.schema([("id", pa.string()), ("xid", pa.uint64()), ("seq", pa.int64()), *((name, pa.string()) for name in _TEXTS)])
+"""The columns of `list_chosen`."""
 
 
 @dataclass
@@ -24,47 +31,57 @@ class ArchiveCheck:
     """What PostgreSQL's archive has of chosen messages; each statement's snapshot is short."""
 
     database: Database
-    _replayed: set[str] = field(default_factory=set)
-    """Ids whose replays are known."""
+    places: IdPlaces = field(default_factory=IdPlaces)
+    _asked: set[str] = field(default_factory=set)
+    _keyed: list[str] = field(default_factory=list)
+    """Ids of messages with one of the keys: an erased message has none."""
+    _left: dict[Position, str] = field(default_factory=dict)
+    """Ids of other chosen messages with contents."""
 
     def begin(self, chosen: ChosenMessages) -> ChosenMessages:
-        """Search the whole archive; the chosen messages with the origins that it knows.
+        """Search the whole archive; the chosen messages with those that they lead to there.
 
         Raises:
-            PipelineError: the archive still has contents of some of them; or PostgreSQL refused a statement.
+            PipelineError: the archive still has contents of some of them, several messages have one of the ids, or PostgreSQL refused.
             UnreachableError: PostgreSQL does not answer.
         """
-        keyed = self._with_keys(chosen.keys)
-        found = chosen.with_origins(self.replays([*chosen.ids, *keyed])).with_origins(keyed)
-        self.refuse(found, keyed)
+        self._keyed += self._with_keys(chosen.keys)
+        found = self.follow(chosen)
+        self.refuse()
         return found
 
-    def replays(self, ids: Iterable[str]) -> frozenset[str]:
-        """The ids of these messages' replays in the archive, of their replays, and so on; no replay that an earlier call found."""
-        found, todo = set[str](), set(ids) - self._replayed
-        while todo:
-            self._replayed |= todo
-            new = {id_ for some in _some(todo) for (id_,) in self.database.fetch("list_replays", {"origins": some})}
-            found |= new
-            todo = new - self._replayed
-        return frozenset(found)
+    def follow(self, chosen: ChosenMessages) -> ChosenMessages:
+        """Look up ids that are new; the chosen messages with those that they lead to in the archive. Errors of PostgreSQL as `begin`."""
+        while todo := (chosen.ids | chosen.placed) - self._asked:
+            self._asked |= todo
+            for ids in _lists(todo):
+                chosen = chosen.following(self._look_up(ids, chosen))
+        return chosen
 
-    def refuse(self, chosen: ChosenMessages, keyed: Sequence[str] = ()) -> None:
-        """Refuse if the archive still has contents of chosen messages, `keyed` among them; errors as `begin`."""
-        left = [*keyed, *self._unerased(chosen)]
+    def refuse(self, in_lake: IdPlaces | None = None) -> None:
+        """Refuse if several messages here or there have one of the ids, or the archive still has contents; errors as `begin`."""
+        self.places.update(in_lake or IdPlaces())
+        if shared := self.places.shared:
+            refuse_shared(shared, "erased", f"`relay show {shared[0]}` shows their places, ID@XID/SEQ names one")
+        left = [*self._keyed, *self._left.values()]
         if left:
-            more = f" and {len(left) - SHOWN:,} more" if len(left) > SHOWN else ""
             raise PipelineError(
                 f"PostgreSQL still has the contents of {many(len(left), 'chosen message')}: run `relay erase` for them first, because"
-                f" a verification would differ, and `export --again` could bring them back ({', '.join(left[:SHOWN])}{more})."
+                f" a verification would differ, and `export --again` could bring them back ({some(left)})."
             )
 
-    def _unerased(self, chosen: ChosenMessages) -> Iterator[str]:
-        values = {"named": list(chosen.ids), "keys": list(chosen.keys), "erased": ERASED}
-        for ids in _some(chosen.ids):
-            yield from (id_ for (id_,) in self.database.fetch("list_unerased", {**values, "ids": ids, "origins": []}))
-        for origins in _some(chosen.ids | chosen.origins):
-            yield from (id_ for (id_,) in self.database.fetch("list_unerased", {**values, "ids": [], "origins": origins}))
+    def _look_up(self, ids: list[str], chosen: ChosenMessages) -> Iterator[str]:
+        """What chosen rows with these ids, or replays of such, lead to."""
+        found = [
+            {**dict(zip(_SCHEMA.names, row, strict=True)), "xid": int(row[1])}
+            for row in self.database.fetch("list_chosen", {"ids": ids, "erased": ERASED})
+        ]
+        batch = pa.RecordBatch.from_pylist(found, _SCHEMA)
+        rows = batch.filter(chosen.rows(batch))
+        self.places.add(rows.filter(chosen.with_ids(rows)))
+        left = rows.filter(pc.and_(with_contents(rows), pc.invert(chosen.with_keys(rows))))
+        self._left.update({Position(row["xid"], row["seq"]): row["id"] for row in left.to_pylist()})
+        return chosen.leads(rows)
 
     def _with_keys(self, keys: frozenset[str]) -> list[str]:
         """The ids of all messages with one of these keys, by ranges in the order of the index on transactions."""
@@ -88,8 +105,8 @@ class ArchiveCheck:
         return batch_of(start, BEYOND, (counted, before_last, marks), rows)
 
 
-def _some(ids: Iterable[str]) -> Iterator[list[str]]:
+def _lists(ids: Iterable[str]) -> Iterator[list[str]]:
     """The ids in lists for one statement each."""
     rest = iter(ids)
-    while some := list(islice(rest, _IDS)):
-        yield some
+    while ids_ := list(islice(rest, _IDS)):
+        yield ids_

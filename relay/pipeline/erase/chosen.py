@@ -1,11 +1,11 @@
-"""Which rows of the archive an erasure is about, and what becomes of them: pure functions of Arrow batches."""
+"""Which rows of the archive an erasure is about, what they lead to, and what becomes of them: pure functions of Arrow batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 import pyarrow as pa
@@ -13,56 +13,88 @@ import pyarrow.compute as pc
 
 from relay.message import ERASED
 
-_NOTHING = ("body", "ordering_key")
-"""Columns that are null in an erased row."""
+DETAILS = ("id", "xid", "seq", "replay_of", "options", "error_code", "error_detail")
+"""Columns of chosen rows that say what they lead to, and whether they were erased."""
 _INSTEAD = ("bundled", "superseded")
 """Codes of messages whose error text names the message that was sent instead, and nothing else: it stays."""
 
 
+class ChosenRow(NamedTuple):
+    """A row that was named by its id and place."""
+
+    id: str
+    xid: int
+    seq: int
+
+
 @dataclass(frozen=True)
 class ChosenMessages:
-    """Messages with one of these ids or keys, and replays of messages with one of these ids or `origins`. Small, and travels to the tasks.
+    """Messages with one of these ids, their replays, messages with one of these keys, and rows. Small, and travels to the tasks.
 
-    An id may come twice. An origin is the id of one chosen message; another message with this id is not chosen by it.
+    Every replay has the key of its message, so a key needs no search for replays.
 
     Args:
-        ids: canonical texts of ids that were named.
+        ids: canonical texts of ids that were named, or that chosen messages lead to.
         keys: ordering keys that were named.
-        origins: ids of chosen messages, as far as they are known.
+        places: rows that were named; without their replays, because nobody knows which of the messages with the id was replayed.
     """
 
     ids: frozenset[str]
     keys: frozenset[str] = frozenset()
-    origins: frozenset[str] = frozenset()
+    places: frozenset[ChosenRow] = frozenset()
 
     @classmethod
     def of(cls, ids: Iterable[str | UUID], keys: Iterable[str]) -> Self:
-        """Messages with these ids or keys, and their replays."""
-        return cls(frozenset(str(UUID(str(each))) for each in ids), frozenset(keys))
+        """Messages with these ids, or at the place of an ID@XID/SEQ, or with these keys."""
+        named = [str(each).partition("@") for each in ids]
+        places = [ChosenRow(_uuid(id_), *map(int, place.split("/"))) for id_, _, place in named if place]
+        return cls(frozenset(_uuid(id_) for id_, _, place in named if not place), frozenset(keys), frozenset(places))
 
-    def with_origins(self, ids: Iterable[str]) -> Self:
-        """The same messages, and replays of these ids."""
-        return replace(self, origins=self.origins.union(ids))
+    def following(self, ids: Iterable[str]) -> Self:
+        """The same messages, and those that they lead to; where a place was named for an id, it stays with the place."""
+        return replace(self, ids=self.ids | (frozenset(ids) - self.placed))
+
+    @cached_property
+    def placed(self) -> frozenset[str]:
+        """The ids that were named with a place."""
+        return frozenset(row.id for row in self.places)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that say whether a row is one of them."""
-        return (*(["id"] if self.ids else []), *(["ordering_key"] if self.keys else []), "replay_of")
+        columns = {"id": self.ids | self.placed, "replay_of": self.ids, "ordering_key": self.keys, "xid": self.places, "seq": self.places}
+        return tuple(name for name, given in columns.items() if given)
 
     def rows(self, batch: pa.RecordBatch) -> pa.Array:
         """Which rows are messages of these, erased or not."""
-        return pc.or_(self.named(batch), _is_in(batch, "replay_of", self._parents))
-
-    def named(self, batch: pa.RecordBatch) -> pa.Array:
-        """Which rows are messages of these whatever is known of origins: by their own id or key, or as replay of a named id."""
-        found = [_is_in(batch, "replay_of", self._ids)]
-        found += [_is_in(batch, "id", self._ids)] if self.ids else []
-        found += [_is_in(batch, "ordering_key", self._keys)] if self.keys else []
+        found = [self.with_ids(batch), _is_in(batch, "replay_of", self._ids)] if self.ids else []
+        found += [self.with_keys(batch)] if self.keys else []
+        found += [self._at_places(batch)] if self.places else []
         return reduce(pc.or_, found)
 
-    def unknown(self, ids: Iterable[str]) -> frozenset[str]:
-        """Those ids of chosen messages whose replays are not chosen yet."""
-        return frozenset(ids) - self.origins - self.ids
+    def with_ids(self, batch: pa.RecordBatch) -> pa.Array:
+        """Which rows have one of the ids."""
+        return _is_in(batch, "id", self._ids)
+
+    def with_keys(self, batch: pa.RecordBatch) -> pa.Array:
+        """Which rows have one of the keys."""
+        return _is_in(batch, "ordering_key", self._keys)
+
+    def leads(self, rows: pa.RecordBatch) -> Iterator[str]:
+        """The ids of replays among chosen rows."""
+        yield from rows.column("id").filter(_is_in(rows, "replay_of", self._ids)).to_pylist()
+
+    def erase(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with the contents of chosen rows erased; all other rows and columns are as they were."""
+        rows = pc.and_(self.rows(batch), with_contents(batch))
+        return erased(batch, rows) if rows.true_count else batch
+
+    def _at_places(self, batch: pa.RecordBatch) -> pa.Array:
+        near = _is_in(batch, "id", pa.array(sorted(self.placed), pa.string()))
+        if not near.true_count:
+            return near
+        columns = (batch.column(name).to_pylist() for name in ChosenRow._fields)
+        return pa.array([row in self.places for row in zip(*columns, strict=True)], pa.bool_())
 
     @cached_property
     def _ids(self) -> pa.Array:
@@ -71,30 +103,6 @@ class ChosenMessages:
     @cached_property
     def _keys(self) -> pa.Array:
         return pa.array(sorted(self.keys), pa.string())
-
-    @cached_property
-    def _parents(self) -> pa.Array:
-        return pa.array(sorted(self.ids | self.origins), pa.string())
-
-
-@dataclass(frozen=True)
-class Erasure:
-    """Erases chosen rows of a batch. Small, and travels to the tasks.
-
-    Args:
-        chosen: the messages.
-        only_found: leave out rows that are named. By their key, which an erasure takes away, another run finds their replays.
-    """
-
-    chosen: ChosenMessages
-    only_found: bool = False
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with the contents of chosen rows erased; all other rows and columns are as they were."""
-        rows = pc.and_(self.chosen.rows(batch), with_contents(batch))
-        if self.only_found:
-            rows = pc.and_(rows, pc.invert(self.chosen.named(batch)))
-        return erased(batch, rows) if rows.true_count else batch
 
 
 def with_contents(batch: pa.RecordBatch) -> pa.Array:
@@ -105,14 +113,23 @@ def with_contents(batch: pa.RecordBatch) -> pa.Array:
 def erased(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
     """The batch with these rows as PostgreSQL has an erased row; a content that is null, as it cannot be printed, stays null."""
     there = pc.and_(rows, pc.is_valid(batch.column("content")))
-    told = pc.and_(rows, pc.invert(_is_in(batch, "error_code", pa.array(_INSTEAD))))
+    untold = pc.and_(rows, pc.invert(_is_in(batch, "error_code", pa.array(_INSTEAD))))
+    values = {
+        "content": (there, "{}"),
+        "options": (rows, ERASED),
+        "body": (rows, None),
+        "ordering_key": (rows, None),
+        "error_detail": (untold, None),
+    }
     new = {
-        "content": pc.if_else(there, pa.scalar("{}", batch.schema.field("content").type), batch.column("content")),
-        "options": pc.if_else(rows, pa.scalar(ERASED, batch.schema.field("options").type), batch.column("options")),
-        "error_detail": pc.if_else(told, pa.scalar(None, batch.schema.field("error_detail").type), batch.column("error_detail")),
-        **{name: pc.if_else(rows, pa.scalar(None, batch.schema.field(name).type), batch.column(name)) for name in _NOTHING},
+        name: pc.if_else(which, pa.scalar(value, batch.schema.field(name).type), batch.column(name))
+        for name, (which, value) in values.items()
     }
     return pa.RecordBatch.from_arrays([new.get(name, batch.column(name)) for name in batch.schema.names], schema=batch.schema)
+
+
+def _uuid(text: str) -> str:
+    return str(UUID(text))
 
 
 def _is_in(batch: pa.RecordBatch, name: str, values: pa.Array) -> Any:

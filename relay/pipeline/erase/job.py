@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from relay.errors import PipelineError
 from relay.pipeline.erase.archive_check import ArchiveCheck
-from relay.pipeline.erase.chosen import ChosenMessages, Erasure
+from relay.pipeline.erase.chosen import ChosenMessages
 from relay.pipeline.erase.look import Look, Looker
 from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.data_files import delete_removed
@@ -67,19 +67,20 @@ def run(
     spark: Callable[[], SparkSession] | None = None,
     at_once: bool = False,
 ) -> Erased:
-    """Erase messages with these ids or ordering keys, and their replays; PostgreSQL must have erased those that it has.
+    """Erase messages with these ids or ordering keys, replays and bundles of them; PostgreSQL must have erased those that it has.
 
     Args:
         lake: the lake whose archive is rewritten.
         database: the server that exports to it.
         say: hears of each step.
-        ids: ids of messages.
+        ids: ids of messages; ID@XID/SEQ is the message at this place alone, without its replays.
         keys: ordering keys, each exactly as it is.
         spark: starts, or returns, the session whose tasks read and write if there is much to do; without it this process does.
         at_once: delete files that have left the table now. Who reads an older version of the table then misses them.
 
     Raises:
-        PipelineError: neither an id nor a key is given, PostgreSQL still has the contents, or this is not the lake that it exports to.
+        PipelineError: neither an id nor a key is given, several messages have one of the ids, PostgreSQL still has the contents, or this is
+            not the lake that it exports to.
         LakeError: there is no such table, a file of it is missing or damaged, or it cannot be written.
         ConflictError: another job rewrote the same files.
         UnreachableError: PostgreSQL or the object store does not answer.
@@ -89,7 +90,7 @@ def run(
     """
     begin = time.monotonic()
     chosen = ChosenMessages.of(ids, keys)
-    if not chosen.ids | chosen.keys:
+    if not chosen.columns:
         raise PipelineError("Nothing says which messages to erase: give at least one id or ordering key.")
     linked(lake, database)
     carrier = Carrier(spark, say, database.connections)
@@ -118,13 +119,8 @@ class _Erasure:
         """Do the whole erasure; once files are rewritten or deleted, an error or a signal only cuts it short."""
         with self.guard.kept():
             look = self.looker.look()
-            self.looker.refuse()
-            # Replays first: once a message has lost its key, another run would not find replays of it that have no such key.
-            if self.looker.chosen.keys and (found := look.found):
-                self._rewrite(found, look, only_found=True)
-                look = self.looker.look()
-            if todo := look.current:
-                self._rewrite(todo, look)
+            self.looker.refuse(look)
+            self._rewrite(look)
             self.last = self.looker.look() if self.done else look
             if at_once:
                 self._delete(self.last)
@@ -149,14 +145,14 @@ class _Erasure:
             exit_code=self.guard.exit_code or (DIFFERS if last.current else 0),
         )
 
-    def _rewrite(self, todo: Sequence[LoggedFile], look: Look, *, only_found: bool = False) -> None:
-        """Rewrite files, each as one, some with each commit; a row that is not erased does not change."""
-        change = Erasure(self.looker.chosen, only_found=only_found)
+    def _rewrite(self, look: Look) -> None:
+        """Rewrite the table's files that have contents, each as one, some with each commit."""
+        todo, change = look.current, self.looker.chosen.erase
         for first in range(0, len(todo), AT_ONCE):
-            some = todo[first : first + AT_ONCE]
-            rows = Counter({file: look.rows(file, only_found=only_found) for file in some})
-            rewrite(self.lake, self.carrier, [[file] for file in some], change=change, then=partial(self._count, rows))
-            self.say(f"{many(rows.total(), 'message')} erased in {many(len(some), 'file')}")
+            files = todo[first : first + AT_ONCE]
+            rows = Counter({file: look.rows(file) for file in files})
+            rewrite(self.lake, self.carrier, [[file] for file in files], change=change, then=partial(self._count, rows))
+            self.say(f"{many(rows.total(), 'message')} erased in {many(len(files), 'file')}")
 
     def _count(self, rows: Counter[LoggedFile]) -> None:
         self.messages += rows.total()

@@ -1,13 +1,15 @@
-"""A look at everything below the archive's folder: which files have contents of chosen messages, and which messages are their replays."""
+"""A look at everything below the archive's folder: which files have contents of chosen messages, and what these lead to."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from relay.pipeline.erase.archive_check import ArchiveCheck
 from relay.pipeline.erase.chosen import ChosenMessages
 from relay.pipeline.erase.scan import FileScan, FolderFile, Scanner, files_below
+from relay.pipeline.id_places import IdPlaces
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.footers import FooterCheck
@@ -20,20 +22,19 @@ _COMPACT = "`relay pipeline compact` removes such files once they are 168 hours 
 
 @dataclass(frozen=True)
 class Look:
-    """What each file has that has contents of chosen messages, or cannot be read; `scanned` are all files."""
+    """What each file has that has contents of chosen messages, or cannot be read; `scanned` are all files.
+
+    `places` are those of messages in the table that have a chosen id.
+    """
 
     scanned: int = 0
     files: Mapping[FolderFile, FileScan] = field(default_factory=dict)
+    places: IdPlaces = field(default_factory=IdPlaces)
 
     @property
     def current(self) -> list[LoggedFile]:
         """The files of the table with such contents, in the order of their days."""
-        return _in_order(file.logged for file in self.files if file.logged)
-
-    @property
-    def found(self) -> list[LoggedFile]:
-        """Those of `current` with messages that are chosen only because of another message."""
-        return _in_order(file.logged for file, scan in self.files.items() if file.logged and scan.named < scan.rows)
+        return sorted((file.logged for file in self.files if file.logged), key=lambda file: file.path)
 
     @property
     def older(self) -> list[str]:
@@ -45,15 +46,13 @@ class Look:
         """The paths of other files that cannot be read."""
         return [file.path for file, scan in self.files.items() if not scan.readable]
 
-    def rows(self, file: LoggedFile, *, only_found: bool) -> int:
-        """How many chosen messages with contents a file of the table has; or how many that are chosen only because of another one."""
-        scan = self.files[FolderFile(file.path, file)]
-        return scan.rows - scan.named if only_found else scan.rows
+    def rows(self, file: LoggedFile) -> int:
+        """How many chosen messages with contents a file of the table has."""
+        return self.files[FolderFile(file.path, file)].rows
 
     def deletable(self, removed: Collection[str]) -> list[str]:
-        """Those of the other files that have left the table. Files without a named message come first: only the others lead to them."""
-        chosen = [(scan.named > 0, file.path) for file, scan in self.files.items() if not file.logged and file.path in removed]
-        return [path for _, path in sorted(chosen)]
+        """Those of the other files that have left the table."""
+        return sorted(file.path for file in self.files if not file.logged and file.path in removed)
 
     def without(self, path: str) -> Look:
         """The same without a file that was deleted."""
@@ -76,13 +75,9 @@ def _have(files: int) -> str:
     return "has such contents" if files == 1 else "have such contents"
 
 
-def _in_order(logged: Iterable[LoggedFile]) -> list[LoggedFile]:
-    return sorted(logged, key=lambda file: file.path)
-
-
 @dataclass
 class Looker:
-    """Looks at the lake as it is now; what is known of replays grows with each look."""
+    """Looks at the lake as it is now; what the chosen messages lead to grows with each look."""
 
     lake: Lake
     carrier: Carrier
@@ -91,9 +86,7 @@ class Looker:
     chosen: ChosenMessages
 
     def look(self) -> Look:
-        """Scan all files, as often as the scan finds replays that were not known.
-
-        Old files count too: a message that has lost its key in the table leads to its replays only there.
+        """Scan all files, as often as a scan leads to more messages.
 
         Raises:
             DamagedError: a file of the table is missing or damaged.
@@ -105,13 +98,20 @@ class Looker:
         there = files_below(check, {file.path: file for file in files(handle)})
         while True:
             self.say(f"scanning {many(len(there), 'file')}")
-            scans = list(self.carrier.each(Scanner(check, self.chosen), there))
-            if not (new := frozenset().union(*(scan.origins for scan in scans))):
-                break
-            self.chosen = self.chosen.with_origins(new | self.archive.replays(new))
-        found = {file: scan for file, scan in zip(there, scans, strict=True) if scan.rows or not scan.readable}
-        return Look(len(there), found)
+            scans = dict(zip(there, self.carrier.each(Scanner(check, self.chosen), there), strict=True))
+            chosen = self.archive.follow(self.chosen.following(chain.from_iterable(scan.leads for scan in scans.values())))
+            if chosen == self.chosen:
+                return _look(scans)
+            self.chosen = chosen
 
-    def refuse(self) -> None:
-        """PipelineError if PostgreSQL still has contents of messages that the lake's rows have led to."""
-        self.archive.refuse(self.chosen)
+    def refuse(self, look: Look) -> None:
+        """PipelineError if several messages have one of the ids, or PostgreSQL still has contents of messages that rows have led to."""
+        self.archive.refuse(look.places)
+
+
+def _look(scans: Mapping[FolderFile, FileScan]) -> Look:
+    places = IdPlaces()
+    for file, scan in scans.items():
+        if file.logged:
+            places.update(scan.places)
+    return Look(len(scans), {file: scan for file, scan in scans.items() if scan.rows or not scan.readable}, places)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import fs
 
 from relay.errors import DamagedError
-from relay.pipeline.erase.chosen import ChosenMessages, with_contents
+from relay.pipeline.erase.chosen import DETAILS, ChosenMessages, with_contents
+from relay.pipeline.id_places import IdPlaces
 from relay.pipeline.lake.data_files import sizes
 from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.lake.errors import sentences
@@ -22,7 +22,7 @@ from relay.pipeline.source.columns import TABLE
 _BUFFER = 1 << 20
 """How many bytes of a file are read at a time."""
 _ROWS, _FEW = 32_768, 512
-"""How many rows are decoded together: of short columns, and of options, which may have many kilobytes."""
+"""How many rows are decoded together: of short columns, and of details, which may have many kilobytes."""
 _LOG = "_delta_log/"
 
 
@@ -33,15 +33,16 @@ class FolderFile(NamedTuple):
     logged: LoggedFile | None
 
 
-class FileScan(NamedTuple):
-    """What a file has: chosen messages with contents, how many of these are named, and ids of chosen messages that were not known.
+@dataclass(frozen=True)
+class FileScan:
+    """What a file has: how many chosen messages with contents, ids that chosen messages lead to, and places of messages with a chosen id.
 
     `readable` is whether the file could be read; of a file of the table's version it always is.
     """
 
     rows: int = 0
-    named: int = 0
-    origins: frozenset[str] = frozenset()
+    leads: frozenset[str] = frozenset()
+    places: IdPlaces = field(default_factory=IdPlaces)
     readable: bool = True
 
 
@@ -86,24 +87,21 @@ class Scanner:
             return FileScan(readable=gone)
 
     def _scan(self, file: OpenedFile) -> FileScan:
-        rows, named, ids = 0, 0, set[str]()
-        for batch, chosen, by_name in self._chosen(file):
-            left = pc.and_(chosen, with_contents(batch))
-            rows, named = rows + left.true_count, named + pc.and_(left, by_name).true_count
-            ids.update(batch.column("id").filter(chosen).to_pylist())
-        return FileScan(rows, named, self.chosen.unknown(ids))
+        left, leads, places = 0, set[str](), IdPlaces()
+        for rows in self._chosen(file):
+            left += with_contents(rows).true_count
+            leads.update(self.chosen.leads(rows))
+            places.add(rows.filter(self.chosen.with_ids(rows)))
+        return FileScan(left, frozenset(leads), places)
 
-    def _chosen(self, file: OpenedFile) -> Iterator[tuple[pa.RecordBatch, pa.Array, pa.Array]]:
-        """Rows with their ids and options, which of them are chosen, and which are named; a group without such a row is left out."""
+    def _chosen(self, file: OpenedFile) -> Iterator[pa.RecordBatch]:
+        """What decides about chosen rows; more than their ids is read of a group only if it has such a row."""
         for number in range(file.metadata.num_row_groups):
-            deciding = list(map(self._decided, file.batches(_ROWS, groups=[number], columns=self.chosen.columns)))
-            masks = [pa.chunked_array(mask, pa.bool_()).combine_chunks() for mask in zip(*deciding, strict=True)]
-            if not masks or not masks[0].true_count:
+            deciding = map(self.chosen.rows, file.batches(_ROWS, groups=[number], columns=self.chosen.columns))
+            mask = pa.chunked_array(deciding, pa.bool_()).combine_chunks()
+            if not mask.true_count:
                 continue
             start = 0
-            for batch in file.batches(_FEW, groups=[number], columns=["id", "options"]):
-                yield (batch, *(mask.slice(start, batch.num_rows) for mask in masks))
+            for batch in file.batches(_FEW, groups=[number], columns=DETAILS):
+                yield batch.filter(mask.slice(start, batch.num_rows))
                 start += batch.num_rows
-
-    def _decided(self, batch: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
-        return self.chosen.rows(batch), self.chosen.named(batch)
