@@ -180,6 +180,26 @@ def test_an_id_of_a_replay_that_several_messages_have_is_refused(
     assert [1, 4] == erased_in(lake)
 
 
+@pytest.mark.parametrize("named", [A, f"{A}@{{}}/{{}}"], ids=["id", "place"])
+def test_a_part_takes_its_bundle_along(lake: Lake, database: Database, database_url: str, archived: Archived, named: str) -> None:
+    """The bundle holds the part's content too, as do its replays; other parts are messages of their own, and a bundle takes none along."""
+    part = {"result": "discarded", "error_code": "bundled", "error_detail": f"sent within {C}"}
+    archived({"id": C}, {"replay_of": C})
+    export(lake, database)
+    [place, *_] = archived({**part, "id": A}, {**part, "id": B}, {**part, "error_detail": "sent"}, {**part, "error_code": "superseded"})
+    export(lake, database)
+    erase_in_postgres(database_url, "seq = 3")
+    with pytest.raises(PipelineError, match=rf"contents of 2 chosen messages: run `relay erase` for them first, .* \({C}, "):
+        erase.run(lake=lake, database=database, say=quiet, ids=[named.format(*place)])
+    erase_in_postgres(database_url, "seq < 3")
+
+    assert 3 == erase.run(lake=lake, database=database, say=quiet, ids=[named.format(*place)]).messages
+
+    assert [1, 2, 3] == erased_in(lake)
+    check_same(lake, database, database_url)
+    assert 0 == erase.run(lake=lake, database=database, say=quiet, ids=[C]).messages
+
+
 def test_a_day_that_postgresql_has_dropped_is_erased_in_the_lake(
     lake: Lake, database: Database, database_url: str, archived: Archived
 ) -> None:

@@ -19,7 +19,8 @@ def erase(
             "--id",
             metavar="ID",
             parser=Archived.of,
-            help="This message and its replays; may be given several times. ID@XID/SEQ is the message at this place, without its replays.",
+            help="This message, its replays and the bundle that holds it; may be given several times. ID@XID/SEQ is the message at this "
+            "place, without its replays.",
         ),
     ] = None,
     keys: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -17,6 +18,8 @@ DETAILS = ("id", "xid", "seq", "replay_of", "options", "error_code", "error_deta
 """Columns of chosen rows that say what they lead to, and whether they were erased."""
 _INSTEAD = ("bundled", "superseded")
 """Codes of messages whose error text names the message that was sent instead, and nothing else: it stays."""
+_BUNDLE = re.compile(r"sent within ([0-9a-f-]{36})")
+"""The error text of a part."""
 
 
 class ChosenRow(NamedTuple):
@@ -81,8 +84,11 @@ class ChosenMessages:
         return _is_in(batch, "ordering_key", self._keys)
 
     def leads(self, rows: pa.RecordBatch) -> Iterator[str]:
-        """The ids of replays among chosen rows."""
+        """The ids of replays among chosen rows, and of the bundles that hold parts among them."""
         yield from rows.column("id").filter(_is_in(rows, "replay_of", self._ids)).to_pylist()
+        for detail in rows.column("error_detail").filter(_is_in(rows, "error_code", pa.array(["bundled"]))).to_pylist():
+            if part := _BUNDLE.fullmatch(detail or ""):
+                yield part[1]
 
     def erase(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the contents of chosen rows erased; all other rows and columns are as they were."""
