@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from relay.errors import ConflictError, UnreachableError
+from relay.message import ERASED
 from relay.pipeline.compact import job as compact
 from relay.pipeline.erase import job as erase
 from relay.pipeline.lake import data_files as data_files_module
@@ -101,6 +105,22 @@ def test_a_file_that_cannot_be_read_is_no_proof(lake: Lake, database: Database) 
     assert (0, 2, 0, 0) == (done.older, done.unreadable, done.removed, done.exit_code)
     assert "2 files that readers do not see cannot be read, and may have them" in str(done.left)
     assert last.with_name("part-cut.parquet").exists()
+
+
+@pytest.mark.usefixtures("secret")
+def test_a_file_whose_texts_are_views_is_read_too(lake: Lake, database: Database) -> None:
+    """Another program may have written it so."""
+    run(lake, database, at_once=True)
+    [*_, last] = data_files(lake)
+    rows = lake.dataset(TABLE).to_table(filter=pc.field("options") == ERASED).drop_columns("day")
+    other = pa.schema([field.with_type(pa.string_view()) if field.type == pa.string() else field for field in rows.schema])
+    for name, options in (("part-erased.parquet", ERASED), ("part-other.parquet", "{}")):
+        texts = pa.nulls(len(rows), pa.string()).fill_null(options)
+        pq.write_table(rows.set_column(rows.schema.get_field_index("options"), "options", texts).cast(other), last.with_name(name))
+
+    done = run(lake, database, ids=rows["id"].to_pylist())
+
+    assert (0, 1, 0, 8) == (done.current, done.older, done.unreadable, done.scanned)
 
 
 @pytest.mark.usefixtures("secret")

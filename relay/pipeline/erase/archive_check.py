@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from relay.errors import PipelineError
 from relay.message import ERASED, Position
-from relay.pipeline.erase.chosen import ChosenMessages, with_contents
+from relay.pipeline.erase.chosen import DETAILS, ChosenMessages, with_contents
 from relay.pipeline.id_places import IdPlaces, refuse_shared
 from relay.pipeline.source.database import Database, TooLongError
 from relay.pipeline.source.ranges import BEYOND, STEP, ExportBatch, batch_of
@@ -21,8 +21,7 @@ _ROWS = 250_000
 """How many rows one statement searches for keys, which no index has; after a statement that took too long, a quarter of that."""
 _IDS = 1_000
 """How many ids one statement looks up by an index."""
-_TEXTS = ("ordering_key", "replay_of", "options", "error_code", "error_detail")
-_SCHEMA = pa.schema([("id", pa.string()), ("xid", pa.uint64()), ("seq", pa.int64()), *((name, pa.string()) for name in _TEXTS)])
+_SCHEMA = DETAILS.append(pa.field("ordering_key", pa.string()))
 """The columns of `list_chosen`."""
 
 

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from relay.message import ERASED
 
-DETAILS = ("id", "xid", "seq", "replay_of", "options", "error_code", "error_detail")
-"""Columns of chosen rows that say what they lead to, and whether they were erased."""
+_TEXTS = ("replay_of", "options", "error_code", "error_detail")
+DETAILS = pa.schema([("id", pa.string()), ("xid", pa.uint64()), ("seq", pa.int64()), *((name, pa.string()) for name in _TEXTS)])
+"""Columns that say what chosen rows lead to, and whether they were erased."""
 _INSTEAD = ("bundled", "superseded")
 """Codes of messages whose error text names the message that was sent instead, and nothing else: it stays."""
 _BUNDLE = re.compile(r"sent within ([0-9a-f-]{36})")
@@ -39,7 +40,7 @@ class ChosenMessages:
     Args:
         ids: canonical texts of ids that were named, or that chosen messages lead to.
         keys: ordering keys that were named.
-        places: rows that were named; without their replays, because nobody knows which of the messages with the id was replayed.
+        places: rows that were named; without replays, because a replay does not say which of the messages with the id was replayed.
     """
 
     ids: frozenset[str]

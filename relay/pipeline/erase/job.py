@@ -79,8 +79,8 @@ def run(
         at_once: delete files that have left the table now. Who reads an older version of the table then misses them.
 
     Raises:
-        PipelineError: neither an id nor a key is given, several messages have one of the ids, PostgreSQL still has the contents, or this is
-            not the lake that it exports to.
+        PipelineError: neither an id nor a key is given, or several messages have one of the ids. PostgreSQL still has the contents, or
+            exports to another lake.
         LakeError: there is no such table, a file of it is missing or damaged, or it cannot be written.
         ConflictError: another job rewrote the same files.
         UnreachableError: PostgreSQL or the object store does not answer.

@@ -102,6 +102,6 @@ class Scanner:
             if not mask.true_count:
                 continue
             start = 0
-            for batch in file.batches(_FEW, groups=[number], columns=DETAILS):
-                yield batch.filter(mask.slice(start, batch.num_rows))
+            for batch in file.batches(_FEW, groups=[number], columns=DETAILS.names):
+                yield batch.select(DETAILS.names).cast(DETAILS).filter(mask.slice(start, batch.num_rows))
                 start += batch.num_rows

@@ -9,66 +9,87 @@ import pyarrow as pa
 import pytest
 
 from relay.message import ERASED
-from relay.pipeline.erase.chosen import ChosenMessages, Erasure, with_contents
+from relay.pipeline.erase.chosen import ChosenMessages, with_contents
+from relay.pipeline.id_places import IdPlaces
 
 A, B, C = (f"00000000-0000-0000-0000-00000000000{number}" for number in range(1, 4))
 SCHEMA = pa.schema([
     ("id", pa.string()), ("exchange", pa.string()), ("content", pa.string()), ("body", pa.binary()), ("options", pa.string()),
-    ("ordering_key", pa.string()), ("replay_of", pa.string()), ("error_detail", pa.string()), ("attempts", pa.int32()),
+    ("ordering_key", pa.string()), ("replay_of", pa.string()), ("error_code", pa.string()), ("error_detail", pa.string()),
+    ("attempts", pa.int32()), ("xid", pa.int64()), ("seq", pa.int64()),
 ])  # fmt: skip
 FULL = {"id": A, "exchange": "orders", "content": "[1]", "body": b"\x00", "options": "{}", "error_detail": "why", "attempts": 3}
 
 
 def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
-    """Rows with these values, and those of a full row for the rest."""
-    return pa.RecordBatch.from_pylist([{**FULL, **row} for row in rows], schema=SCHEMA)
+    """Rows with these values, and those of a full row for the rest; they are numbered from 1 on."""
+    return pa.RecordBatch.from_pylist([{**FULL, "xid": 7, "seq": seq, **row} for seq, row in enumerate(rows, 1)], schema=SCHEMA)
 
 
 ROWS = batch({"id": A}, {"id": B, "ordering_key": "k"}, {"id": C, "replay_of": A}, {"id": C, "replay_of": B}, {"id": B, "options": ERASED})
-MEANT: dict[str, tuple[ChosenMessages, list[int], list[int]]] = {
-    "an id, and its replays": (ChosenMessages.of([A], []), [0, 2], [0, 2]),
-    "an id in another form": (ChosenMessages.of([A.replace("-", "").upper()], []), [0, 2], [0, 2]),
-    "each message with the id, erased ones for the sake of their replays": (ChosenMessages.of([B], []), [1, 3, 4], [1, 3, 4]),
-    "a key": (ChosenMessages.of([], ["k"]), [1], [1]),
-    "a key, and replays of its message": (ChosenMessages.of([], ["k"]).with_origins([B]), [1, 3], [1]),
-    "an id or a key": (ChosenMessages.of([A], ["k"]), [0, 1, 2], [0, 1, 2]),
-    "no prefix": (ChosenMessages.of([], ["", "kk", "K"]), [], []),
+MEANT: dict[str, tuple[ChosenMessages, list[int]]] = {
+    "an id, and its replays": (ChosenMessages.of([A], []), [0, 2]),
+    "an id in another form": (ChosenMessages.of([A.replace("-", "").upper()], []), [0, 2]),
+    "each message with the id, erased ones for the sake of their replays": (ChosenMessages.of([B], []), [1, 3, 4]),
+    "a key": (ChosenMessages.of([], ["k"]), [1]),
+    "an id or a key": (ChosenMessages.of([A], ["k"]), [0, 1, 2]),
+    "no prefix": (ChosenMessages.of([], ["", "kk", "K"]), []),
+    "a place": (ChosenMessages.of([f"{B}@7/5"], []), [4]),
+    "no other place": (ChosenMessages.of([f"{B}@5/7", f"{A}@7/5", f"{C}@{1 << 64}/3"], []), []),
+    "places, an id and a key": (ChosenMessages.of([f"{B}@7/5", f"{C}@7/4", A], ["k"]), [0, 1, 2, 3, 4]),
+    "an id that others lead to": (ChosenMessages.of([A], []).following([B]), [0, 1, 2, 3, 4]),
+    "a place, whatever leads to its id": (ChosenMessages.of([A, f"{B}@7/5"], []).following([B]), [0, 2, 4]),
 }
 
 
 @pytest.mark.parametrize("case", MEANT)
 def test_which_rows_are_meant(case: str) -> None:
-    """The named ones among them are those that need no other row; a task gets the same object."""
-    chosen, rows, named = MEANT[case]
+    """A task gets the same object."""
+    chosen, rows = MEANT[case]
     chosen = pickle.loads(pickle.dumps(chosen))  # noqa: S301 - our own
 
     assert rows == [place for place, one in enumerate(chosen.rows(ROWS).to_pylist()) if one]
-    assert named == [place for place, one in enumerate(chosen.named(ROWS).to_pylist()) if one]
 
 
-def test_what_is_known_is_not_said_again() -> None:
-    """Neither ids that were named, nor those that were found before."""
-    chosen = ChosenMessages.of([A], ["k"])
+def test_what_chosen_rows_lead_to() -> None:
+    """Replays of an id, and bundles; other error texts name no message that is a copy."""
+    rows = batch(
+        {"id": A},
+        {"id": B, "replay_of": A},
+        {"error_code": "bundled", "error_detail": f"sent within {C}"},
+        *({"error_code": "bundled", "error_detail": text} for text in (None, "sent", f"sent within {C}, twice")),
+        {"error_code": "superseded", "error_detail": f"replaced by {A}"},
+        {"id": C, "replay_of": C},
+    )
 
-    assert {B, C} == chosen.unknown([A, B, C])
-    assert {C} == chosen.with_origins([B]).unknown([A, B, C])
+    assert [B, C] == list(ChosenMessages.of([A], []).leads(rows))
+    assert [C] == list(ChosenMessages.of([], ["k"]).leads(rows))
+
+
+def test_an_id_is_shared_if_messages_at_two_places_have_it() -> None:
+    """In one file or in several; the same row in another file is no second one, and neither is a replay that has kept the id."""
+    here, there = IdPlaces(), IdPlaces()
+    here.add(batch({"id": A}, {"id": B}, {"id": C}, {"id": C, "replay_of": B}, {"id": C}))
+    there.add(batch({"id": A}, {"id": A, "replay_of": A}, {"id": B}))
+    assert ([C], []) == (here.shared, there.shared)
+
+    here.update(there)
+
+    assert [B, C] == here.shared
+    assert (1, 2, 2) == tuple(len(here.places[id_]) for id_ in (A, B, C))
 
 
 def test_an_erased_row_keeps_everything_but_its_contents() -> None:
     """Exactly as PostgreSQL has it; a second time nothing changes, and a content without text stays without."""
-    found = Erasure(ChosenMessages.of([A], []))(batch({"content": None}, {"id": B}, {"ordering_key": "k", "options": None}))
+    sent = {"error_code": "bundled", "xid": 8}
+    chosen = ChosenMessages.of([A], [])
+    found = chosen.erase(batch({"content": None}, {"id": B}, {"ordering_key": "k", "options": None}, sent))
 
-    gone = {"options": ERASED, "body": None, "ordering_key": None, "error_detail": None}
-    assert found.equals(batch({"content": None, **gone}, {"id": B}, {"content": "{}", **gone}))
-    assert [False, True, False] == with_contents(found).to_pylist()
-    assert found is Erasure(ChosenMessages.of([A], []))(found)
-
-
-def test_named_rows_can_be_left_to_later() -> None:
-    """A message that loses its key no longer leads to its replays."""
-    chosen = ChosenMessages.of([], ["k"]).with_origins([B])
-
-    assert [False, False, False, True, True] == [text == ERASED for text in Erasure(chosen, only_found=True)(ROWS)["options"].to_pylist()]
+    gone = {"options": ERASED, "body": None, "ordering_key": None}
+    untold = {**gone, "error_detail": None}
+    assert found.equals(batch({"content": None, **untold}, {"id": B}, {"content": "{}", **untold}, {**sent, "content": "{}", **gone}))
+    assert [False, True, False, False] == with_contents(found).to_pylist()
+    assert found is chosen.erase(found)
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())], ids=str)
