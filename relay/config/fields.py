@@ -52,7 +52,8 @@ class Fields(BaseSettings):
     allow_insecure: bool = setting(
         False,  # noqa: FBT003
         "true or false",
-        "Accept options of the URLs that weaken security: `no_verify_ssl`, `sslmode=disable` or `allow`",
+        "Accept options of the URLs that weaken security: `no_verify_ssl`, `sslmode=disable` or `allow`, `channel_binding=disable`, an "
+        "`ssl_min_protocol_version` below TLSv1.2",
     )
     schema_name: Printable = setting(
         "public", "1 to 63 printable characters", "Schema of the queue's tables", max_length=63, alias="schema"

@@ -39,7 +39,7 @@ class DeadLines:
         line_up: makes the entry of a message, due by `clock`.
         sort: says what a message is.
         clock: the time in seconds.
-        untold: messages in memory that had no try yet.
+        unreported: messages in memory that had no try yet.
 
     """
 
@@ -50,10 +50,10 @@ class DeadLines:
         line_up: Callable[[Dead], WaitingTry],
         sort: Callable[[Dead], Sort] = lambda _: Sort.MINE,
         clock: Callable[[], float] = time.monotonic,
-        untold: int | None = None,
+        unreported: int | None = None,
     ) -> None:
         self._walk = DeadCursor(wanted)
-        self._turns = ExchangeTurns(untold)
+        self._turns = ExchangeTurns(unreported)
         self._line_up = line_up
         self._sort = sort
         self._clock = clock
@@ -66,9 +66,9 @@ class DeadLines:
         return self._turns.waiting
 
     @property
-    def has_untold(self) -> bool:
+    def has_unreported(self) -> bool:
         """Whether there is a message that had no try yet, in line or unread."""
-        return self._turns.has_untold or self._has_unread
+        return self._turns.has_unreported or self._has_unread
 
     def until_due(self) -> float:
         """Seconds until a message is due, or more can be read."""

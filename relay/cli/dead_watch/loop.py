@@ -61,7 +61,7 @@ class DeadWatch:
     @property
     def is_busy(self) -> bool:
         """Whether the next round has work at once, apart from failed messages."""
-        due = self._lines.has_untold or any(each.until_due() <= 0 for each in self._replays)
+        due = self._lines.has_unreported or any(each.until_due() <= 0 for each in self._replays)
         return due and not self._is_locked
 
     def round(self, opened: OperatorSession) -> None:
@@ -123,7 +123,7 @@ class DeadWatch:
         for _, outcome in outcomes:
             if isinstance(outcome, CannotHandle | RetryLater) and outcome.why:
                 complain(outcome.why)
-        spoilt = one.spoilt or any(isinstance(outcome, CannotHandle) for _, outcome in outcomes)
+        gave_up = one.gave_up or any(isinstance(outcome, CannotHandle) for _, outcome in outcomes)
         left = [(each, outcome) for each, outcome in outcomes if isinstance(outcome, RetryLater)]
         tries = one.tries + any(outcome.counts for _, outcome in left)
         if left and tries < self._plan.tries:
@@ -131,8 +131,8 @@ class DeadWatch:
             if tries > one.tries:
                 wait = max(wait, pause(one.tries))
             rest = [each for each, _ in left]
-            self._lines.put(WaitingTry(one.exchange, one.place, rest, time.monotonic() + wait, tries=tries, spoilt=spoilt))
-        elif left or spoilt:
+            self._lines.put(WaitingTry(one.exchange, one.place, rest, time.monotonic() + wait, tries=tries, gave_up=gave_up))
+        elif left or gave_up:
             self._give_up(dead, tries if left else 0)
         else:
             self._finish(opened, dead)

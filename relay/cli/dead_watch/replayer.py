@@ -42,7 +42,7 @@ class Replayer:
         self._rule = rule
         self._earlier = earlier
         self._ready = ready
-        self._lines = DeadLines(wanted, line_up=self._line_up, sort=self._sort, clock=self._clock, untold=turns.MAX_WAITING)
+        self._lines = DeadLines(wanted, line_up=self._line_up, sort=self._sort, clock=self._clock, unreported=turns.MAX_WAITING)
         self._ahead = 0.0
         self._next_due = float("inf")
         self.locked = LockWaits(self._replay, what="is not replayed")

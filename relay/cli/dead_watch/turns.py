@@ -31,7 +31,7 @@ class WaitingTry:
     dead: Dead | None = None
     """Its row, until the first attempt."""
     tries: int = 0
-    spoilt: bool = False
+    gave_up: bool = False
     """Whether a handler has given up."""
 
 
@@ -55,12 +55,12 @@ class ExchangeTurns:
     Every other turn goes to the newest exchange if it had no turn yet, so that a new one need not wait for all others.
 
     Args:
-        untold: messages that had no try yet, for all exchanges together; each exchange has room for one.
+        unreported: messages that had no try yet, for all exchanges together; each exchange has room for one.
 
     """
 
-    def __init__(self, untold: int | None = None) -> None:
-        self._untold = untold or MAX_UNREPORTED
+    def __init__(self, unreported: int | None = None) -> None:
+        self._unreported = unreported or MAX_UNREPORTED
         self._lines: OrderedDict[str, _Line] = OrderedDict()
         """In the order of their arrival, and after a turn of the turn's end."""
         self._fresh: OrderedDict[str, None] = OrderedDict()
@@ -76,7 +76,7 @@ class ExchangeTurns:
         return sum(line.waiting for line in self._lines.values())
 
     @property
-    def has_untold(self) -> bool:
+    def has_unreported(self) -> bool:
         """Whether a message can be handled for the first time."""
         return any(line.waiting_first or self._needs_reading(line) for line in self._lines.values())
 
@@ -90,11 +90,11 @@ class ExchangeTurns:
         line = self._lines.get(exchange)
         if line is None:
             return not self.is_full
-        return line.waiting_first < self._share(self._untold) and line.waiting < self._share(MAX_WAITING)
+        return line.waiting_first < self._share(self._unreported) and line.waiting < self._share(MAX_WAITING)
 
     def room(self) -> int:
         """Messages that an exchange may have in memory before their first try."""
-        return self._share(self._untold)
+        return self._share(self._unreported)
 
     def put(self, one: WaitingTry) -> None:
         """Schedule a message for when it is due."""

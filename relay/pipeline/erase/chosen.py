@@ -120,13 +120,13 @@ def with_contents(batch: pa.RecordBatch) -> pa.Array:
 def erased(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
     """The batch with these rows as PostgreSQL has an erased row; a content that is null, as it cannot be printed, stays null."""
     there = pc.and_(rows, pc.is_valid(batch.column("content")))
-    untold = pc.and_(rows, pc.invert(_is_in(batch, "error_code", pa.array(_INSTEAD))))
+    without_link = pc.and_(rows, pc.invert(_is_in(batch, "error_code", pa.array(_INSTEAD))))
     values = {
         "content": (there, "{}"),
         "options": (rows, ERASED),
         "body": (rows, None),
         "ordering_key": (rows, None),
-        "error_detail": (untold, None),
+        "error_detail": (without_link, None),
     }
     new = {
         name: pc.if_else(which, pa.scalar(value, batch.schema.field(name).type), batch.column(name))

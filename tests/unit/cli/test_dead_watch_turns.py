@@ -81,7 +81,7 @@ def test_what_waits_is_taken_at_its_time_and_holds_nobody_up() -> None:
     assert ["orders"] == list(_order(made, 1.0))
     assert (1, 4.0) == (made.waiting, made.until_due(1.0))
     assert ["orders"] == list(_order(made, 5.0))
-    assert (0, False) == (made.waiting, made.has_untold)
+    assert (0, False) == (made.waiting, made.has_unreported)
 
 
 def test_what_is_read_and_what_waits_takes_no_room_of_another_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_an_exchange_whose_share_waits_is_read_on_when_a_message_goes(monkeypatc
     made.put(_waiting("flood", 1, due=5.0))
     made.leave("flood", (2, 2, 2))
 
-    assert (None, 4.0, False) == (made.next(1.0), made.until_due(1.0), made.has_untold)
+    assert (None, 4.0, False) == (made.next(1.0), made.until_due(1.0), made.has_unreported)
     assert ["flood"] == [made.next(5.0)]
     assert made.take("flood", 5.0)
     assert (2, 2, 1) == made.unread("flood")
