@@ -15,6 +15,8 @@ SHOWN = 20
 """At most so many refused messages of a replay are named; all are counted."""
 ERASED = '{"erased": true}'
 """Options of an archived message whose contents were erased, as PostgreSQL prints them: no INSERT accepts such options."""
+BUNDLED_IN = r"sent within ([0-9a-f-]{36})"
+"""The error text of a part, a regular expression: the id is that of the bundle."""
 
 
 class Position(NamedTuple):

@@ -14,10 +14,13 @@ BEGIN
 END
 $body$;
 
--- The tables that hold the archive's rows: one for each day, and one for dead messages.
+-- The tables that hold the archive's rows: one for each day, and one for dead messages. It locks none of them, so retention can drop a day meanwhile.
 CREATE FUNCTION @schema@.queue_message_archive_parts() RETURNS SETOF regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT t.relid FROM pg_partition_tree(format('%I.queue_message_archive', @schema_literal@::text)::regclass) t WHERE t.isleaf ORDER BY t.relid::text
+    SELECT i.inhrelid::regclass FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE i.inhparent IN (format('%I.queue_message_archive', @schema_literal@::text)::regclass,
+            format('%I.queue_message_archive_daily', @schema_literal@::text)::regclass)
+        AND c.relkind = 'r' ORDER BY c.relname
 $body$;
 
 -- Erases archived messages of one table: those with one of the ids, and those with one of the ordering keys. places (xid/seq) narrows ids that several
@@ -25,7 +28,7 @@ $body$;
 CREATE FUNCTION @schema@.queue_message_erase(
     part regclass, ids uuid[], places text[] DEFAULT NULL, ordering_keys text[] DEFAULT NULL, dry_run boolean DEFAULT true, by text DEFAULT session_user
 ) RETURNS bigint
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $body$
 #variable_conflict use_variable
 DECLARE
     name text := (SELECT c.relname FROM pg_class c WHERE c.oid = part AND c.oid IN (SELECT @schema@.queue_message_archive_parts()));
@@ -43,14 +46,14 @@ BEGIN
         SELECT a.ctid FROM %1$I.%2$I a
         WHERE a.id = ANY ($1) AND ($2 IS NULL OR a.xid || ''/'' || a.seq = ANY ($2)) AND a.options <> ''{"erased": true}''
         UNION SELECT a.ctid FROM %1$I.%2$I a WHERE a.ordering_key = ANY ($3)', @schema_literal@::text, name);
-    IF dry_run THEN
+    IF dry_run IS DISTINCT FROM false THEN
         EXECUTE 'SELECT count(*) FROM (' || meant || ') a' INTO erased USING ids, places, nullif(ordering_keys, '{}');
         RETURN erased;
     END IF;
     PERFORM set_config('relay.erasure', 'on', true);
     EXECUTE format('WITH erased AS (
             UPDATE %1$I.%2$I a SET content = ''{}'', body = NULL, options = ''{"erased": true}'', ordering_key = NULL,
-                error_detail = CASE WHEN a.error_code IN (''bundled'', ''superseded'') THEN a.error_detail END
+                error_detail = CASE WHEN a.result = ''discarded'' AND a.error_code IN (''bundled'', ''superseded'') THEN a.error_detail END
             WHERE a.ctid = ANY (ARRAY(', @schema_literal@::text, name) || meant || format(')) RETURNING a.id, a.xid, a.seq, a.result
         ), acknowledged AS (
             INSERT INTO %1$I.queue_message_dead_ack (xid, seq, acknowledged_by, note)
@@ -78,7 +81,7 @@ CREATE FUNCTION @schema@.queue_message_refuse_erased(message uuid) RETURNS boole
     SELECT @schema@.queue_message_refuse_new(message, 'content', 'it was erased, so nobody can send it again.')
 $body$;
 
--- As before, and refuses what was erased.
+-- As before, and refuses what was erased. An erasure waits for this transaction, and then finds the replay.
 CREATE OR REPLACE FUNCTION @schema@.queue_message_replay_at(
     message uuid, xid xid8, seq bigint, same_id boolean DEFAULT false, by text DEFAULT session_user) RETURNS uuid
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -88,8 +91,8 @@ DECLARE
     old record;
     new_id uuid := CASE WHEN same_id THEN message ELSE @schema@.queue_message_uuid() END;
 BEGIN
-    SELECT * INTO old FROM (SELECT * FROM @schema@.queue_message_archive a WHERE a.id = message OFFSET 0) a
-    WHERE (a.xid, a.seq) = (queue_message_replay_at.xid, queue_message_replay_at.seq);
+    SELECT a.* INTO old FROM @schema@.queue_message_archive a
+    WHERE a.id = message AND (a.xid, a.seq) = (queue_message_replay_at.xid, queue_message_replay_at.seq) FOR SHARE;
     IF EXISTS (SELECT FROM @schema@.queue_message m WHERE m.id = message) AND (same_id OR old.id IS NULL) THEN
         RAISE EXCEPTION 'Message % is still in the queue; it goes out from there.', message USING ERRCODE = 'object_in_use';
     ELSIF old.id IS NULL THEN
@@ -153,6 +156,88 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
     WHERE (SELECT @schema@.queue_message_none_skipped('queue_message',
         (SELECT count(*) FROM fresh), (SELECT count(*) FROM made))) IS NOT NULL
     ORDER BY g.place
+$body$;
+
+-- As before, but leaves out what was erased.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_find(
+    archived_from timestamptz DEFAULT NULL, archived_to timestamptz DEFAULT NULL, exchange text DEFAULT NULL, routing_key text DEFAULT NULL,
+    result text DEFAULT NULL, error_code text DEFAULT NULL, again boolean DEFAULT false,
+    after_archived_xid xid8 DEFAULT '0', after_xid xid8 DEFAULT '0', after_seq bigint DEFAULT 0, most integer DEFAULT 1000,
+    job text DEFAULT NULL
+) RETURNS TABLE (id uuid, archived_xid xid8, xid xid8, seq bigint)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $body$
+#variable_conflict use_variable
+BEGIN
+    RETURN QUERY SELECT a.id, a.archived_xid, a.xid, a.seq
+    FROM (
+        SELECT a.id, a.archived_xid, a.xid, a.seq, a.archived_at, a.replay_of, a.result
+        FROM @schema@.queue_message_archive a
+        WHERE a.archived_xid >= after_archived_xid
+          AND (a.archived_xid, a.xid, a.seq) > (after_archived_xid, after_xid, after_seq)
+          AND a.archived_at >= coalesce(archived_from, '-infinity') AND a.archived_at < coalesce(archived_to, 'infinity')
+          AND (queue_message_find.exchange IS NULL OR a.exchange = queue_message_find.exchange)
+          AND (queue_message_find.routing_key IS NULL OR a.routing_key LIKE
+               replace(replace(replace(replace(queue_message_find.routing_key, E'\\', E'\\\\'), '%', E'\\%'), '_', E'\\_'), '*', '%'))
+          AND (queue_message_find.result IS NULL OR a.result = queue_message_find.result)
+          AND (queue_message_find.error_code IS NULL OR a.error_code = queue_message_find.error_code)
+          AND (queue_message_find.result IS NOT NULL OR queue_message_find.error_code IS NOT NULL
+               OR coalesce(a.error_code, '') <> ALL ('{cancelled,superseded,bundled}'))
+          -- Long options need not be read for this.
+          AND (pg_column_size(a.options) > 100 OR a.options <> '{"erased": true}')
+        ORDER BY a.archived_xid, a.xid, a.seq
+        OFFSET 0
+    ) a
+    WHERE (again
+          -- With the same id a replay is no replay of itself.
+          OR (NOT EXISTS (SELECT FROM @schema@.queue_message_archive r
+                          WHERE r.replay_of = a.id AND (r.id <> a.id OR r.archived_at > a.archived_at))
+              AND a.id NOT IN (SELECT @schema@.queue_message_waiting_replays())
+              -- The look by itself is a tenth of what the function costs.
+              OR EXISTS (SELECT FROM @schema@.queue_message_audit n WHERE n.action = 'replay' AND n.subject = a.id::text
+                         AND n.became ->> 'place' <> format('%s/%s', a.xid, a.seq))
+                  AND @schema@.queue_message_replayed_elsewhere(a.id, a.xid, a.seq))
+          AND (a.replay_of IS NULL OR a.result <> 'success'
+               OR NOT @schema@.queue_message_repeats(a.replay_of, a.archived_at, queue_message_find.result, queue_message_find.error_code)))
+      AND (queue_message_find.job IS NULL
+           OR NOT EXISTS (SELECT FROM @schema@.queue_message_replay_ledger l WHERE (l.job, l.xid, l.seq) = (queue_message_find.job, a.xid, a.seq))
+          AND NOT EXISTS (SELECT FROM @schema@.queue_message_replay_ledger l
+                          WHERE l.id = a.id AND l.job = queue_message_find.job AND a.replay_of IS NOT NULL))
+    ORDER BY a.archived_xid, a.xid, a.seq
+    LIMIT most;
+END
+$body$;
+
+-- As before, but an open erasure or replay holds up the other messages no more.
+CREATE OR REPLACE FUNCTION @schema@.queue_message_delete_dead(archived_before timestamptz, exported boolean) RETURNS bigint
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $body$
+#variable_conflict use_variable
+DECLARE
+    deleted bigint;
+    seen text := @schema@.queue_message_lake_seen();
+BEGIN
+    -- Not a SET clause of the function: only a superuser may write one for a name that no extension has declared.
+    PERFORM set_config('relay.retention', 'on', true);
+    WITH old AS (
+        SELECT d.ctid AS place FROM @schema@.queue_message_dead d
+        WHERE d.archived_at < archived_before
+          AND (NOT exported OR EXISTS (SELECT FROM @schema@.queue_message_export e
+              WHERE e.partition = 'queue_message_dead' AND e.verified_at IS NOT NULL AND e.lake = seen
+                AND NOT e.aside ? format('%s/%s', d.xid, d.seq)
+                AND (d.archived_xid < e.exported_xid
+                    OR d.archived_xid >= pg_snapshot_xmax(pg_current_snapshot()) AND e.exported_xid < pg_snapshot_xmax(pg_current_snapshot())
+                    AND age(d.xmin) > age(e.exported_xid::xid)))
+              AND NOT EXISTS (SELECT FROM @schema@.queue_message_export e WHERE e.damage IS NOT NULL))
+        ORDER BY d.archived_at LIMIT 5000 FOR UPDATE OF d SKIP LOCKED
+    ), gone AS (
+        DELETE FROM @schema@.queue_message_dead d USING old WHERE d.ctid = old.place RETURNING d.xid, d.seq
+    ), answers AS (
+        DELETE FROM @schema@.queue_message_dead_ack a USING gone WHERE (a.xid, a.seq) = (gone.xid, gone.seq)
+    )
+    SELECT count(*) INTO deleted FROM gone;
+    PERFORM set_config('relay.retention', 'off', true);
+    RETURN deleted;
+END
 $body$;
 
 -- What this migration adds to the privileges, beside those there were.

@@ -1,13 +1,13 @@
--- As before, but no payload is larger than RabbitMQ delivers at most. Of a row that has a gigabyte as text PostgreSQL cannot give a copy, so one call by a
--- receiver's login ended all exports.
+-- As before, but no payload is larger than half a gigabyte, which is about what RabbitMQ delivers at most. Of a row that has a gigabyte as text
+-- PostgreSQL can give no copy, so one call by a receiver's login ended all exports and dumps.
 CREATE OR REPLACE FUNCTION @schema@.queue_message_reject_delivery(
     queue text, message_id text, exchange text, routing_key text, payload bytea, code text, sentence text, handled_by text)
 RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $body$
 #variable_conflict use_variable
 BEGIN
-    IF octet_length(payload) > 536870912 THEN
-        RAISE EXCEPTION 'The payload has % bytes, and no broker delivers more than 536870912.', octet_length(payload)
+    IF octet_length(payload) > 500000000 THEN
+        RAISE EXCEPTION 'The payload has % bytes, and the archive takes at most 500000000.', octet_length(payload)
             USING ERRCODE = 'program_limit_exceeded';
     END IF;
     -- Whatever a client sent, the queue must be rid of it.
@@ -34,3 +34,15 @@ BEGIN
     RETURN true;
 END
 $body$;
+
+-- JSON that few logins may write, and that has a gigabyte as text, would end every dump as well.
+ALTER TABLE @schema@.queue_message_stats_window ADD CONSTRAINT queue_message_stats_window_codes_check
+    CHECK (@schema@.queue_message_check_size('codes', octet_length(codes::text), 16777216)) NOT VALID;
+ALTER TABLE @schema@.queue_message_stats_hour ADD CONSTRAINT queue_message_stats_hour_codes_check
+    CHECK (@schema@.queue_message_check_size('codes', octet_length(codes::text), 16777216)) NOT VALID;
+ALTER TABLE @schema@.queue_message_stats_day ADD CONSTRAINT queue_message_stats_day_codes_check
+    CHECK (@schema@.queue_message_check_size('codes', octet_length(codes::text), 16777216)) NOT VALID;
+ALTER TABLE @schema@.queue_message_relay ADD CONSTRAINT queue_message_relay_state_check
+    CHECK (@schema@.queue_message_check_size('state', octet_length(state::text), 16777216)) NOT VALID;
+ALTER TABLE @schema@.queue_message_export ADD CONSTRAINT queue_message_export_aside_check
+    CHECK (@schema@.queue_message_check_size('aside', octet_length(aside::text), 16777216)) NOT VALID;

@@ -357,7 +357,7 @@ def test_pages_of_a_rewritten_file_have_checksums(lake: Lake, database: Database
 
 
 def test_a_replay_refuses_an_erased_message(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
-    """There is nothing left to send, and no INSERT takes such options."""
+    """There is nothing left to send: who names it hears why, and a filter passes it over."""
     archived({"id": A})
     export(lake, database)
     erase_in_postgres(database_url)
@@ -366,6 +366,8 @@ def test_a_replay_refuses_an_erased_message(lake: Lake, database: Database, data
     done = replay.run(lake=lake, database=database, say=quiet, selection=Selection(ids=(A,)), job="again")
 
     assert (0, 1) == (done.enqueued, done.exit_code)
+    assert "it was erased" in done.refusals[0].reason
+    assert 0 == replay.run(lake=lake, database=database, say=quiet, selection=Selection(exchange="*"), job="all").found
 
 
 ERASE = """

@@ -26,6 +26,7 @@ LONG_OPEN = 5.0
 """Seconds after which an open transaction is reported."""
 SHOWN = 20
 """Blocked keys, and failing schedules, that are listed."""
+_ALL_RETRYING = "`SELECT * FROM queue_message_retrying()`"
 RETRYING = 5
 """Reasons for which messages wait for another attempt, each of one exchange, that are listed."""
 COUNTED = 10_000
@@ -280,7 +281,7 @@ def _retrying(rows: Sequence[Status]) -> list[str]:
         lines.append(f"{_attempts(row['messages'])}: {why}; next in {length(row['next_seconds'])}")
     if rows and (others := rows[0]["all_reasons"] - len(rows)):
         messages = rows[0]["all_messages"] - sum(row["messages"] for row in rows)
-        lines.append(f"{_attempts(messages)} for {count(others, 'other reason')}: `relay check --queue`")
+        lines.append(f"{_attempts(messages)} for {count(others, 'other reason')}: {_ALL_RETRYING}")
     return lines
 
 

@@ -66,7 +66,7 @@ class ArchiveCheck:
         if left:
             raise PipelineError(
                 f"PostgreSQL still has the contents of {many(len(left), 'chosen message')}: run `relay erase` for them first, because"
-                f" a verification would differ, and `export --again` could bring them back ({some(left)})."
+                f" a verification would differ, and an export would bring those that the lake lacks ({some(left)})."
             )
 
     def _look_up(self, ids: list[str], chosen: ChosenMessages) -> Iterator[str]:

@@ -12,15 +12,16 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from relay.message import ERASED
+from relay.message import BUNDLED_IN, ERASED
 
-_TEXTS = ("replay_of", "options", "error_code", "error_detail")
+_TEXTS = ("replay_of", "options", "result", "error_code", "error_detail")
 DETAILS = pa.schema([("id", pa.string()), ("xid", pa.uint64()), ("seq", pa.int64()), *((name, pa.string()) for name in _TEXTS)])
 """Columns that say what chosen rows lead to, and whether they were erased."""
 _INSTEAD = ("bundled", "superseded")
-"""Codes of messages whose error text names the message that was sent instead, and nothing else: it stays."""
-_BUNDLE = re.compile(r"sent within ([0-9a-f-]{36})")
-"""The error text of a part."""
+"""Codes of discarded messages whose error text names the message that was sent instead, and nothing else: it stays.
+
+Handlers and receivers may choose such a code for a dead message, but not the result.
+"""
 
 
 class ChosenRow(NamedTuple):
@@ -87,8 +88,8 @@ class ChosenMessages:
     def leads(self, rows: pa.RecordBatch) -> Iterator[str]:
         """The ids of replays among chosen rows, and of the bundles that hold parts among them."""
         yield from rows.column("id").filter(_is_in(rows, "replay_of", self._ids)).to_pylist()
-        for detail in rows.column("error_detail").filter(_is_in(rows, "error_code", pa.array(["bundled"]))).to_pylist():
-            if part := _BUNDLE.fullmatch(detail or ""):
+        for detail in rows.column("error_detail").filter(_discarded(rows, "bundled")).to_pylist():
+            if part := re.fullmatch(BUNDLED_IN, detail or ""):
                 yield part[1]
 
     def erase(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -120,7 +121,7 @@ def with_contents(batch: pa.RecordBatch) -> pa.Array:
 def erased(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
     """The batch with these rows as PostgreSQL has an erased row; a content that is null, as it cannot be printed, stays null."""
     there = pc.and_(rows, pc.is_valid(batch.column("content")))
-    without_link = pc.and_(rows, pc.invert(_is_in(batch, "error_code", pa.array(_INSTEAD))))
+    without_link = pc.and_(rows, pc.invert(_discarded(batch, *_INSTEAD)))
     values = {
         "content": (there, "{}"),
         "options": (rows, ERASED),
@@ -133,6 +134,11 @@ def erased(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
         for name, (which, value) in values.items()
     }
     return pa.RecordBatch.from_arrays([new.get(name, batch.column(name)) for name in batch.schema.names], schema=batch.schema)
+
+
+def _discarded(batch: pa.RecordBatch, *codes: str) -> Any:
+    """Which rows were discarded with one of these codes."""
+    return pc.and_(_is_in(batch, "result", pa.array(["discarded"])), _is_in(batch, "error_code", pa.array(codes)))
 
 
 def _uuid(text: str) -> str:

@@ -19,6 +19,7 @@ from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.data_files import delete_removed
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import LoggedFile
+from relay.pipeline.lake.epoch import OFFSET, offset_of
 from relay.pipeline.lake.target_table import linked
 from relay.pipeline.lake.witness import DIFFERS
 from relay.pipeline.rewriting import AT_ONCE, rewrite
@@ -118,8 +119,11 @@ class _Erasure:
     def carry_out(self, *, at_once: bool) -> None:
         """Do the whole erasure; once files are rewritten or deleted, an error or a signal only cuts it short."""
         with self.guard.kept():
+            handle = self.lake.opened(TABLE)
             look = self.looker.look()
             self.looker.refuse(look)
+            # An export may have read contents before PostgreSQL erased them. Now it cannot commit them.
+            self.lake.repeat(handle, TABLE, (OFFSET, offset_of(handle)))
             self._rewrite(look)
             self.last = self.looker.look() if self.done else look
             if at_once:

@@ -129,6 +129,21 @@ class Lake:
                 self._refused(handle, table, files, offsets, error)
             then()
 
+    def repeat(self, handle: DeltaTable, table: str, offset: Offset) -> None:
+        """Commit an offset that the table has: whoever planned to commit one of the same application must plan it again.
+
+        Raises:
+            ConflictError: somebody committed an offset of the application since the handle was loaded; this job has to be run again.
+            LakeError: the commit was refused.
+            UnreachableError: the object store does not answer.
+        """
+        try:
+            _write(handle, (), [offset], alone=False, metadata=CHANGED)
+        except Exception as error:
+            if self.opened(table).version() > handle.version():
+                raise ConflictError("Another job wrote to the lake meanwhile: run this again.") from error
+            raise sentence(error, self.place) from error
+
     def replace(
         self,
         table: str,

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from relay.errors import PipelineError
+from relay.message import ERASED
 from relay.pipeline.source.columns import INSTANT
 
 _GLOBS = ("exchange", "routing_key")
@@ -25,6 +26,8 @@ TAKEN_OUT = ("cancelled", "superseded", "bundled")
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """Messages that meet all given conditions; None means any. Codes of TAKEN_OUT are left out, unless a result, a code or ids are given.
+
+    Erased messages are left out too, unless ids are given.
 
     Args:
         since: archived at this time or later.
@@ -68,6 +71,9 @@ class Selection:
             tests.append(pc.field("archived_at") < pa.scalar(self.until, INSTANT))
         if self.ids:
             tests.append(pc.field("id").isin([each.lower() for each in self.ids]))
+        else:
+            # Who names an erased message hears why it is not sent.
+            tests.append(pc.field("options").is_null() | (pc.field("options") != ERASED))
         if self.result is None and self.error_code is None and not self.ids:
             tests.append(~pc.field("error_code").isin(TAKEN_OUT))
         return reduce(and_, tests, pc.scalar(True))  # noqa: FBT003 - a value

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import time
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from psycopg import errors
 
@@ -13,6 +16,9 @@ from tests.support.servers.logins import login
 
 SECRET = "ann@example.org"
 HEADERS = '{"headers": {"who": "ann@example.org"}}'
+
+
+NOTHING = {"messages": 0, "waiting": 0, "unknown": 0, "unsure": 0, "dry_run": False}
 
 
 def _traces(seeded: Seeded) -> int:
@@ -50,7 +56,7 @@ def test_nothing_of_the_content_stays_and_the_story_does(
 
     assert "1 message would be erased\n" == cli("erase", *asked, "--dry-run")
     assert 1 == _traces(seeded)
-    assert {"messages": 1, "waiting": 0, "dry_run": False} == cli.json("erase", *asked)
+    assert {**NOTHING, "messages": 1} == cli.json("erase", *asked)
     assert 0 == _traces(seeded)
     assert ("orders", "", result, code, 0, {}, None, {"erased": True}, None, None) == _row(seeded, erased)
     assert ("else", "else") == (_row(seeded, other)[5], _row(seeded, other)[8])
@@ -65,7 +71,7 @@ def test_replays_and_their_replays_are_erased_too(cli: Cli, seeded: Seeded) -> N
         seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
     cli("replay", "--exchange", "orders", "--limit", "1", "--again")
 
-    assert {"messages": 4, "waiting": 1, "dry_run": False} == cli.json("erase", first)
+    assert {**NOTHING, "messages": 4, "waiting": 1} == cli.json("erase", first)
     assert 0 == _traces(seeded)
     assert "1 message not archived yet and kept: run this again later.\n" == cli.stderr
 
@@ -104,22 +110,85 @@ def test_messages_that_wait_are_kept_and_counted(cli: Cli, seeded: Seeded) -> No
     waiting = seeded.insert(ordering_key=SECRET)
     seeded.run("INSERT INTO queue_message_keyed (exchange, content, coalesce_key, ordering_key) VALUES ('orders', '1', 'c', %s)", SECRET)
 
-    assert {"messages": 0, "waiting": 2, "dry_run": False} == cli.json("erase", "--ordering-key", SECRET)
-    assert {"messages": 0, "waiting": 1, "dry_run": False} == cli.json("erase", waiting)
+    assert {**NOTHING, "waiting": 2} == cli.json("erase", "--ordering-key", SECRET)
+    assert {**NOTHING, "waiting": 1} == cli.json("erase", waiting)
     assert [(2,)] == seeded.run("SELECT queue_message_waiting_under(ARRAY[%s])", SECRET)
 
 
 def test_an_erased_message_is_never_replayed(cli: Cli, seeded: Seeded) -> None:
-    """By its id, by a filter, or by a rule: an empty message would reach consumers. Of dead ones nobody is reminded any more."""
+    """Who names it hears why, a filter passes it over, and of dead ones nobody is reminded any more."""
     dead, sent = _archive(seeded, "failed", "nacked"), _archive(seeded)
     cli("erase", dead, sent)
 
     assert [] == cli.json("dead", "list")
     assert "it was erased, so nobody can send it again" in cli.refused("dead", "replay", sent, code=1)
     cli("dead", "replay", dead, code=1)
-    replayed = cli.json("replay", "--exchange", "orders", "--again", code=1)
-    assert (0, 2) == (replayed["messages"], replayed["refused"])
+    replayed = cli.json("replay", "--exchange", "orders", "--again")
+    assert (0, 0) == (replayed["messages"], replayed["refused"])
     assert [] == seeded.run("SELECT id FROM queue_message")
+
+
+def test_a_replay_at_the_same_moment_is_erased_too(cli: Cli, seeded: Seeded, database_url: str) -> None:
+    """It has the content under a new id; the erasure waits for it."""
+    id_ = _archive(seeded)
+    with psycopg.connect(database_url) as other:
+        other.execute("SELECT queue_message_replay(%s)", (id_,))
+        erasure = cli.start("erase", id_, "--json")
+        while not seeded.run("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%queue_message_erase%'"):
+            time.sleep(0.01)
+        other.commit()
+        found = json.loads(erasure.communicate(timeout=30)[0])
+    assert (1, 1) == (found["messages"], found["waiting"])
+
+
+def test_ids_without_a_message_hold_up_no_other(cli: Cli, seeded: Seeded) -> None:
+    """Retention may have dropped them; the lake may still have them."""
+    id_ = _archive(seeded)
+
+    assert {"messages": 1, "unknown": 1} == {name: value for name, value in cli.json("erase", id_, str(uuid4())).items() if value}
+    assert "1 id without a message here; the lake may have it.\n" == cli.stderr
+
+
+def test_a_part_is_erased_though_its_bundle_is_gone(cli: Cli, seeded: Seeded) -> None:
+    """With `archive` = `failures` no sent bundle is kept; parts are."""
+    seeded.run("SELECT queue_message_config_set('archive', 'failures')")
+    seeded.run("INSERT INTO queue_message_keyed (exchange, content, bundle_key) VALUES ('orders', %s, 'b')", f'"{SECRET}"')
+    seeded.run("SELECT queue_message_fold(now() + interval '1 minute')")
+    seeded.run("DELETE FROM queue_message")
+    [(part,)] = seeded.run("SELECT id::text FROM queue_message_archive")
+
+    assert "1 message erased\n" == cli("erase", part)
+
+
+def test_replays_of_one_of_several_messages_are_those_that_the_audit_names(cli: Cli, seeded: Seeded) -> None:
+    """A replay from the lake says only the id, which a stranger may have chosen: it stays, and is counted."""
+    id_ = str(uuid4())
+    for _ in range(2):
+        seeded.archive("success", id=id_, content=f'"{SECRET}"')
+    mine, theirs = (part["place"] for part in cli.json("show", id_)["story"])
+    for place in (mine, theirs):
+        xid, seq = place.split("/")
+        seeded.run("SELECT queue_message_replay_at(%s, %s::text::xid8, %s)", id_, xid, int(seq))
+    given = "'{1}', '{1}', ARRAY[%s::uuid], '{orders}', '{k}', '{1}', '{NULL}', ARRAY['{}'], '{NULL}', '{NULL}'"
+    seeded.run(f"SELECT queue_message_replay_rows('j', {given})", id_)
+    seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
+
+    found = cli.json("erase", f"{id_}@{mine}")
+    assert (2, 1) == (found["messages"], found["unsure"])
+    assert 2 == _traces(seeded)
+
+
+def test_a_stranger_with_the_id_of_a_replay_holds_up_nothing(cli: Cli, seeded: Seeded) -> None:
+    """Replays are followed by their places."""
+    id_ = _archive(seeded)
+    cli("replay", "--exchange", "orders")
+    seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
+    [(replay,)] = seeded.run("SELECT id::text FROM queue_message_archive WHERE id <> %s", id_)
+    stranger = seeded.archive("success", id=replay, content='"stranger"')
+
+    assert (replay, "2 messages erased\n") == (stranger, cli("erase", id_))
+    assert 0 == _traces(seeded)
+    assert [("stranger",)] == seeded.run("SELECT content FROM queue_message_archive WHERE options = '{}'")
 
 
 def test_who_erased_what_is_in_the_audit(cli: Cli, seeded: Seeded) -> None:
@@ -153,10 +222,14 @@ def test_the_function_takes_tables_of_the_archive_alone(cli: Cli, seeded: Seeded
 
 
 def test_an_operator_erases_and_nobody_else_changes_the_archive(cli: Cli, seeded: Seeded, database_url: str) -> None:
-    """The archive is final again after an erasure, in its own transaction too."""
+    """The archive is final again after an erasure, in its own transaction too; no other role may change it, whatever it sets."""
     id_ = _archive(seeded)
     with login(database_url, "queue_message_operator") as operator:
         assert "1 message erased\n" == cli("erase", id_, RELAY_DATABASE_URL=operator)
+    with login(database_url, "queue_message_relay") as relay, psycopg.connect(relay) as connection:
+        connection.execute("SET relay.erasure = 'on'")
+        with pytest.raises(errors.InsufficientPrivilege):
+            connection.execute("UPDATE queue_message_archive SET attempts = 9")
     seeded.run("BEGIN")
     assert [(0,)] == seeded.run("SELECT queue_message_erase('queue_message_dead'::regclass, ARRAY[%s::uuid], dry_run => false)", id_)
     with pytest.raises(errors.RestrictViolation, match="The archive is final"):

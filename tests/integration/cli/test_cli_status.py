@@ -123,7 +123,7 @@ def test_reasons_that_are_not_shown_are_counted(cli: Cli, seeded: Seeded) -> Non
 
     lines = [line.rstrip() for line in cli("status").splitlines() if "another attempt" in line]
     assert 6 == len(lines)
-    assert "3 messages wait for another attempt for 2 other reasons: `relay check --queue`" == lines[-1]
+    assert "3 messages wait for another attempt for 2 other reasons: `SELECT * FROM queue_message_retrying()`" == lines[-1]
 
 
 REASONS = {

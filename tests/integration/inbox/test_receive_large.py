@@ -112,9 +112,9 @@ async def test_what_is_too_long_goes_to_the_dead_side_with_a_mark(inbox_queue: Q
     assert [True, True] == [id_.startswith("i" * 30 + "... sha256:") for id_ in ids]
 
 
-async def test_no_payload_is_larger_than_a_broker_delivers(inbox_queue: Queue) -> None:
+async def test_no_payload_is_larger_than_the_archive_can_give_back(inbox_queue: Queue) -> None:
     """A login may call the function by hand, and of a row of a gigabyte no export gets a copy."""
     statement = "SELECT queue_message_reject_delivery('q', 'i', 'e', 'r', convert_to(repeat('a', %s), 'UTF8'), 'c', 's', 'h')"
-    with pytest.raises(errors.ProgramLimitExceeded, match="no broker delivers more than 536870912"):
-        await inbox_queue.sql(statement, (512 << 20) + 1)
+    with pytest.raises(errors.ProgramLimitExceeded, match="the archive takes at most 500000000"):
+        await inbox_queue.sql(statement, 500_000_001)
     assert [] == await inbox_queue.sql("SELECT id FROM queue_message_archive")

@@ -12,13 +12,23 @@ from relay.message import ERASED
 from relay.pipeline.erase.chosen import ChosenMessages, with_contents
 from relay.pipeline.id_places import IdPlaces
 
-A, B, C = (f"00000000-0000-0000-0000-00000000000{number}" for number in range(1, 4))
+A, B, C, D = (f"00000000-0000-0000-0000-00000000000{number}" for number in range(1, 5))
 SCHEMA = pa.schema([
     ("id", pa.string()), ("exchange", pa.string()), ("content", pa.string()), ("body", pa.binary()), ("options", pa.string()),
+    ("result", pa.string()),
     ("ordering_key", pa.string()), ("replay_of", pa.string()), ("error_code", pa.string()), ("error_detail", pa.string()),
     ("attempts", pa.int32()), ("xid", pa.int64()), ("seq", pa.int64()),
 ])  # fmt: skip
-FULL = {"id": A, "exchange": "orders", "content": "[1]", "body": b"\x00", "options": "{}", "error_detail": "why", "attempts": 3}
+FULL = {
+    "id": A,
+    "exchange": "orders",
+    "result": "rejected",
+    "content": "[1]",
+    "body": b"\x00",
+    "options": "{}",
+    "error_detail": "why",
+    "attempts": 3,
+}
 
 
 def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
@@ -52,12 +62,13 @@ def test_which_rows_are_meant(case: str) -> None:
 
 
 def test_what_chosen_rows_lead_to() -> None:
-    """Replays of an id, and bundles; other error texts name no message that is a copy."""
+    """Replays of an id, and bundles; other error texts name no copy, nor does that of a dead message, which others write."""
     rows = batch(
         {"id": A},
         {"id": B, "replay_of": A},
-        {"error_code": "bundled", "error_detail": f"sent within {C}"},
-        *({"error_code": "bundled", "error_detail": text} for text in (None, "sent", f"sent within {C}, twice")),
+        {"result": "discarded", "error_code": "bundled", "error_detail": f"sent within {C}"},
+        *({"result": "discarded", "error_code": "bundled", "error_detail": text} for text in (None, "sent", f"sent within {C}, twice")),
+        {"error_code": "bundled", "error_detail": f"sent within {D}"},
         {"error_code": "superseded", "error_detail": f"replaced by {A}"},
         {"id": C, "replay_of": C},
     )
@@ -81,13 +92,20 @@ def test_an_id_is_shared_if_messages_at_two_places_have_it() -> None:
 
 def test_an_erased_row_keeps_everything_but_its_contents() -> None:
     """Exactly as PostgreSQL has it; a second time nothing changes, and a content without text stays without."""
-    sent = {"error_code": "bundled", "xid": 8}
+    sent = {"result": "discarded", "error_code": "bundled", "xid": 8}
     chosen = ChosenMessages.of([A], [])
-    found = chosen.erase(batch({"content": None}, {"id": B}, {"ordering_key": "k", "options": None}, sent))
+    found = chosen.erase(batch({"content": None}, {"id": B}, {"ordering_key": "k", "options": None, "error_code": "bundled"}, sent))
 
     gone = {"options": ERASED, "body": None, "ordering_key": None}
-    untold = {**gone, "error_detail": None}
-    assert found.equals(batch({"content": None, **untold}, {"id": B}, {"content": "{}", **untold}, {**sent, "content": "{}", **gone}))
+    nothing = {**gone, "error_detail": None}
+    assert found.equals(
+        batch(
+            {"content": None, **nothing},
+            {"id": B},
+            {"content": "{}", "error_code": "bundled", **nothing},
+            {**sent, "content": "{}", **gone},
+        )
+    )
     assert [False, True, False, False] == with_contents(found).to_pylist()
     assert found is chosen.erase(found)
 

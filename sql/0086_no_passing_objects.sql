@@ -1,19 +1,7 @@
--- The check of borders believes no login that could have made no outbox. Every login may make a table with one of our names, or a large object, and
--- grant rights on it to others' logins and to the roles of outboxes. The check then said that they cross a border, and how to take away their role.
+-- The check of borders takes no temporary table for an outbox, and no large object. Every login may make these, and grant rights on them to others'
+-- logins and to the roles of outboxes. The check then said that they cross a border, and how to take away their role.
 
--- Whether an object is owned by a role that could hardly have made an outbox with roles: no superuser, not allowed to make roles, and owner neither
--- of that database nor of this outbox's schema. Objects of the first superuser have no entry.
-CREATE FUNCTION @schema@.queue_message_of_a_stranger(database oid, class oid, object oid) RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT EXISTS (
-        SELECT FROM pg_shdepend s JOIN pg_roles r ON r.oid = s.refobjid
-        WHERE (s.dbid, s.classid, s.objid) = (database, class, object) AND s.refclassid = 'pg_authid'::regclass AND s.deptype = 'o'
-            AND NOT r.rolsuper AND NOT r.rolcreaterole
-            AND NOT EXISTS (SELECT FROM pg_database d WHERE d.oid = database AND d.datdba = r.oid)
-            AND NOT EXISTS (SELECT FROM pg_namespace n WHERE n.nspname = @schema_literal@ AND n.nspowner = r.oid))
-$body$;
-
--- As before, but a stranger's object admits nobody: it shows only that its owner, and the roles with an outbox's comment, have an outbox elsewhere.
+-- As before, but without temporary tables.
 CREATE OR REPLACE FUNCTION @schema@.queue_message_access_elsewhere() RETURNS TABLE (role oid, admitted boolean, how text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
     WITH database AS (
@@ -27,14 +15,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
         FROM pg_roles r LEFT JOIN pg_shdescription d ON d.objoid = r.oid AND d.classoid = 'pg_authid'::regclass AND d.description LIKE 'outbox-relay: %'
         WHERE (d.objoid IS NOT NULL OR r.rolname IN (SELECT k.kind FROM kinds k)) AND r.rolname NOT IN (SELECT k.own FROM kinds k)
     ), object AS (
-        SELECT DISTINCT d.oid AS dbid, d.here, s.classid, s.objid, 'database ' || d.name AS place,
-            @schema@.queue_message_of_a_stranger(s.dbid, s.classid, s.objid) AS strange
+        SELECT DISTINCT d.oid AS dbid, d.here, s.classid, s.objid, 'database ' || d.name AS place
         FROM pg_shdepend s JOIN known k ON s.refclassid = 'pg_authid'::regclass AND s.refobjid = k.oid AND s.deptype = 'a'
             JOIN database d ON d.oid = s.dbid AND NOT d.here
         WHERE s.classid IN ('pg_class'::regclass, 'pg_proc'::regclass, 'pg_namespace'::regclass)
         UNION ALL
-        SELECT d.oid, d.here, o.classid, o.objid, 'schema ' || quote_ident(n.nspname),
-            @schema@.queue_message_of_a_stranger(d.oid, o.classid, o.objid)
+        SELECT d.oid, d.here, o.classid, o.objid, 'schema ' || quote_ident(n.nspname)
         FROM database d JOIN pg_class m ON d.here AND m.relname = 'queue_message_migration'
             JOIN pg_namespace n ON n.oid = m.relnamespace AND n.nspname <> @schema_literal@ AND m.relpersistence <> 't'
             CROSS JOIN LATERAL (
@@ -43,18 +29,17 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
                 UNION ALL SELECT 'pg_proc'::regclass, f.oid FROM pg_proc f WHERE f.pronamespace = n.oid AND f.proname LIKE E'queue\\_message%'
             ) AS o (classid, objid)
     ), held AS (
-        SELECT DISTINCT s.refobjid AS role, s.deptype = 'o' AS owns, o.place, o.strange
+        SELECT DISTINCT s.refobjid AS role, s.deptype = 'o' AS owns, o.place
         FROM object o JOIN pg_shdepend s ON (s.dbid, s.classid, s.objid) = (o.dbid, o.classid, o.objid) AND s.refclassid = 'pg_authid'::regclass
         WHERE s.deptype = 'o' OR s.deptype = 'a' AND s.classid <> 'pg_namespace'::regclass
     )
     SELECT h.role, NOT h.owns, CASE WHEN h.owns THEN 'owner in ' || h.place ELSE coalesce(k.how, 'rights in ' || h.place) END
-    FROM held h JOIN pg_roles r ON r.oid = h.role LEFT JOIN known k ON k.oid = h.role
-    WHERE r.rolname NOT IN (SELECT k.own FROM kinds k) AND (h.owns OR k.oid IS NOT NULL OR NOT h.strange)
+    FROM held h JOIN pg_roles r ON r.oid = h.role LEFT JOIN known k ON k.oid = h.role WHERE r.rolname NOT IN (SELECT k.own FROM kinds k)
     UNION
     SELECT d.datdba, false, 'owner of database ' || d.name FROM object o JOIN database d ON d.oid = o.dbid
 $body$;
 
--- As before, but without objects of strangers, and of relations, functions and schemas alone.
+-- As before, but by rights on relations, functions and schemas alone.
 CREATE OR REPLACE FUNCTION @schema@.queue_message_roles_elsewhere(prefix text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
     WITH held AS (
@@ -62,7 +47,6 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
         FROM @schema@.queue_message_privileges() p JOIN pg_roles r ON r.rolname = left(prefix, 64) || '_' || substr(p.role, 15)
             JOIN pg_shdepend s ON s.refclassid = 'pg_authid'::regclass AND s.refobjid = r.oid AND s.deptype = 'a'
                 AND s.classid IN ('pg_class'::regclass, 'pg_proc'::regclass, 'pg_namespace'::regclass)
-        WHERE NOT @schema@.queue_message_of_a_stranger(s.dbid, s.classid, s.objid)
     ), place AS (
         SELECT 'database ' || quote_ident(d.datname) AS name
         FROM held h JOIN pg_database d ON d.oid = h.dbid WHERE d.datname <> current_database()
@@ -70,6 +54,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
         SELECT 'schema ' || quote_ident(n.nspname)
         FROM held h JOIN pg_database d ON d.oid = h.dbid AND d.datname = current_database()
             JOIN pg_class c ON h.classid = 'pg_class'::regclass AND c.oid = h.objid AND c.relname LIKE E'queue\\_message%'
+                AND c.relpersistence <> 't'
             JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname <> @schema_literal@
     ), numbered AS (
         SELECT name, row_number() OVER (ORDER BY name) AS place, count(*) OVER () AS places FROM place
@@ -77,13 +62,4 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $body$
     SELECT regexp_replace(string_agg(name, ', ' ORDER BY name) || CASE WHEN max(places) > 3 THEN format(' and %s more', max(places) - 3) ELSE '' END COLLATE "C",
                           '[^ -~]', '?', 'g')
     FROM numbered WHERE place <= 3
-$body$;
-
--- What this migration adds to the privileges, beside those there were.
-ALTER FUNCTION @schema@.queue_message_privileges() RENAME TO queue_message_privileges_before_86;
-CREATE FUNCTION @schema@.queue_message_privileges() RETURNS TABLE (role text, privilege text)
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $body$
-    SELECT p.role, p.privilege FROM @schema@.queue_message_privileges_before_86() p
-    UNION ALL SELECT kind, 'EXECUTE ON FUNCTION %1$I.queue_message_of_a_stranger'
-    FROM unnest(ARRAY['queue_message_relay', 'queue_message_operator', 'queue_message_etl', 'queue_message_replayer']) AS kind
 $body$;
