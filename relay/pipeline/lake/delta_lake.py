@@ -130,7 +130,7 @@ class Lake:
             then()
 
     def repeat(self, handle: DeltaTable, table: str, offset: Offset) -> None:
-        """Commit an offset that the table has: whoever planned to commit one of the same application must plan it again.
+        """Commit an offset that the table has already, so that a job which planned to commit one of this application must begin again.
 
         Raises:
             ConflictError: somebody committed an offset of the application since the handle was loaded; this job has to be run again.

@@ -335,3 +335,13 @@ async def test_what_depends_on_a_day_keeps_that_day_alone(queue: Queue, dependin
             assert [("depended on", first), ("dropped", second)] == await queue.sql(retain)
             await producer.execute("DISCARD TEMP")
     assert [("dropped", first)] == await queue.sql(retain)
+
+
+async def test_a_locked_dead_message_holds_up_no_other(queue: Queue) -> None:
+    """An erasure or a replay that somebody leaves open has it; the next call deletes it."""
+    for seq in (1, 2):
+        await archive(queue, seq, "failed")
+    deleted = "SELECT messages FROM queue_message_retain(now() + interval '400 days') WHERE target = 'queue_message_dead'"
+    async with transaction(queue, "SELECT FROM queue_message_dead WHERE seq = 1 FOR SHARE"):
+        assert [(1,)] == await queue.sql(deleted)
+    assert [(1,)] == await queue.sql(deleted)
