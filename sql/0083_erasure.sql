@@ -69,6 +69,9 @@ BEGIN
 END
 $body$;
 
+-- For `relay show`.
+CREATE INDEX queue_message_audit_erase_idx ON @schema@.queue_message_audit (subject) WHERE action = 'erase';
+
 -- How many messages with these ordering keys are not archived yet.
 CREATE FUNCTION @schema@.queue_message_waiting_under(ordering_keys text[]) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $body$

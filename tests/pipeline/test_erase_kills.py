@@ -87,4 +87,4 @@ def test_a_killed_erasure_is_completed_by_the_next(lake: Lake, database: Databas
     assert steps > 5
     assert in_postgres(database_url) == in_lake(lake)
     done = erase.run(lake=lake, database=database, say=quiet, keys=[KEY])
-    assert (0, 0, 0, None) == (done.messages, done.older, done.unreadable, done.left)
+    assert (0, 0, 0, None) == (done.messages, done.outside, done.unreadable, done.left)

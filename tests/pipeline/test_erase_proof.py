@@ -66,7 +66,7 @@ def test_after_at_once_no_byte_of_it_is_left(lake: Lake, database: Database, dat
 
     done = run(lake, database, say=lines.append, at_once=True)
 
-    assert (4, 2, 6, 0, 0) == (done.messages, done.files, done.removed, done.older, done.exit_code)
+    assert (4, 2, 6, 0, 0) == (done.messages, done.files, done.removed, done.outside, done.exit_code)
     assert (6, []) == (len(before), files_with(lake, MARK))
     assert "6 files deleted that had left the table: a reader of an older version of the table now fails" in lines
     assert done.left is None
@@ -82,12 +82,12 @@ def test_old_versions_are_counted_until_they_are_removed(lake: Lake, database: D
 
     first = run(lake, database)
 
-    assert (0, 7, 0, 11, 0) == (first.current, first.older, first.unreadable, first.scanned, first.exit_code)
+    assert (0, 7, 0, 11, 0) == (first.current, first.outside, first.unreadable, first.scanned, first.exit_code)
     advice = "`relay pipeline compact` removes such files once they are 168 hours old."
     assert f"7 files that readers no longer see still have such contents: {advice}" == first.left
 
     second = run(lake, database, at_once=True)
-    assert (0, 0, 6, 1, 5) == (second.messages, second.files, second.removed, second.older, second.scanned)
+    assert (0, 0, 6, 1, 5) == (second.messages, second.files, second.removed, second.outside, second.scanned)
     assert ["part-of-a-killed-export.parquet"] == files_with(lake, MARK)
     assert str(second.left).startswith("1 file that readers no longer see still has such contents: ")
 
@@ -102,7 +102,7 @@ def test_a_file_that_cannot_be_read_is_no_proof(lake: Lake, database: Database) 
 
     done = run(lake, database, at_once=True)
 
-    assert (0, 2, 0, 0) == (done.older, done.unreadable, done.removed, done.exit_code)
+    assert (0, 2, 0, 0) == (done.outside, done.unreadable, done.removed, done.exit_code)
     assert "2 files that readers do not see cannot be read, and may have them" in str(done.left)
     assert last.with_name("part-cut.parquet").exists()
 
@@ -120,7 +120,7 @@ def test_a_file_whose_texts_are_views_is_read_too(lake: Lake, database: Database
 
     done = run(lake, database, ids=rows["id"].to_pylist())
 
-    assert (0, 1, 0, 8) == (done.current, done.older, done.unreadable, done.scanned)
+    assert (0, 1, 0, 8) == (done.current, done.outside, done.unreadable, done.scanned)
 
 
 @pytest.mark.usefixtures("secret")
@@ -131,7 +131,7 @@ def test_a_run_that_finds_nothing_says_so(lake: Lake, database: Database) -> Non
 
     done = run(lake, database)
 
-    assert (0, 0, 0, 0, 0, None, 0) == (done.messages, done.files, done.current, done.older, done.unreadable, done.left, done.exit_code)
+    assert (0, 0, 0, 0, 0, None, 0) == (done.messages, done.files, done.current, done.outside, done.unreadable, done.left, done.exit_code)
     assert (6, version + 1) == (done.scanned, lake.opened(TABLE).version())
 
 
@@ -144,10 +144,10 @@ def test_a_deletion_that_is_cut_short_is_completed_by_the_next(lake: Lake, datab
         killed_at_second_deletion(patch)
         cut = run(lake, database, at_once=True)
 
-    assert (1, 3, 4) == (cut.removed, cut.older, cut.exit_code)
+    assert (1, 3, 4) == (cut.removed, cut.outside, cut.exit_code)
     words = "contents of 0 messages are erased and 1 old file deleted, and the next run continues from there: Nothing answers."
     assert f"The erasure was cut short: {words}" == cut.failure
-    assert (0, 3, 0) == ((last := run(lake, database, at_once=True)).messages, last.removed, last.older)
+    assert (0, 3, 0) == ((last := run(lake, database, at_once=True)).messages, last.removed, last.outside)
     assert [] == files_with(lake, MARK)
 
 
@@ -237,7 +237,7 @@ def test_an_export_that_has_read_before_brings_nothing_back(
     export(lake, database)
 
     assert in_postgres(database_url) == in_lake(lake)
-    assert 0 == run(lake, database, at_once=True).older
+    assert 0 == run(lake, database, at_once=True).outside
     assert [] == files_with(lake, MARK)
 
 
@@ -286,11 +286,11 @@ def pipeline(cli: Cli, lake: Lake) -> Cli:
 @pytest.mark.usefixtures("secret")
 def test_the_command(pipeline: Cli, lake: Lake) -> None:
     """Nothing that it prints has a key, and without an option it does nothing."""
-    words = ("pipeline", "erase", "--ordering-key", KEY, "--id", A)
-    assert "Nothing says which messages to erase: give --id or --ordering-key." in pipeline.refused("pipeline", "erase", code=2)
+    words = ("pipeline", "erase", "--ordering-key", KEY, A)
+    assert "Nothing says which messages to erase: give ids or --ordering-key." in pipeline.refused("pipeline", "erase", code=2)
 
     found = pipeline.json(*words)
-    assert (4, 4, ["2024-05-01", "2024-05-02"], 0) == tuple(found[name] for name in ("messages", "older", "days", "exit_code"))
+    assert (4, 4, ["2024-05-01", "2024-05-02"], 0) == tuple(found[name] for name in ("messages", "outside", "days", "exit_code"))
     assert "168 hours" in found["left"]
     said = pipeline(*words, "--at-once")
     assert "4 files deleted" in pipeline.stderr
@@ -304,9 +304,9 @@ def test_the_command_takes_a_place(pipeline: Cli, lake: Lake, database: Database
     export(lake, database)
     erase_in_postgres(database_url)
 
-    pipeline("pipeline", "erase", "--id", A, code=1)
+    pipeline("pipeline", "erase", A, code=1)
     assert f"Several messages have the id {A}, and nothing was erased" in pipeline.stderr
-    assert 1 == pipeline.json("pipeline", "erase", "--id", f"{A}@{xid}/{seq}")["messages"]
+    assert 1 == pipeline.json("pipeline", "erase", f"{A}@{xid}/{seq}")["messages"]
     assert [seq] == erased_in(lake)
 
 

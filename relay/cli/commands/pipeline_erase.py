@@ -6,23 +6,14 @@ from typing import Annotated, Any
 
 import typer
 
-from relay.cli.common.arguments import Archived, Json
+from relay.cli.common.arguments import ErasedMessages, Json
 from relay.cli.common.output import count
 from relay.cli.common.pipeline_context import Master, finish, say, spark, workplace
 
 
 def erase(
+    messages: ErasedMessages = None,
     *,
-    messages: Annotated[
-        list[Archived] | None,
-        typer.Option(
-            "--id",
-            metavar="ID",
-            parser=Archived.of,
-            help="This message, its replays and the bundle that holds it; may be given several times. ID@XID/SEQ is the message at this "
-            "place, without its replays.",
-        ),
-    ] = None,
     keys: Annotated[
         list[str] | None,
         typer.Option("--ordering-key", metavar="KEY", help="Messages with this ordering key; may be given several times."),
@@ -34,9 +25,12 @@ def erase(
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Erase the contents of messages in the lake, and prove it by a scan; erase them in PostgreSQL first. Exit 5 if any are left."""
+    """Erase the contents of messages in the lake, and prove it by a scan. Erase them in PostgreSQL first.
+
+    Replays of a message, and the bundle that holds it, are erased too. With ID@XID/SEQ no replays are. Exit 5 if any contents are left.
+    """
     if not (messages or keys):
-        raise typer.BadParameter("Nothing says which messages to erase: give --id or --ordering-key.")
+        raise typer.BadParameter("Nothing says which messages to erase: give ids or --ordering-key.")
     with workplace() as place, spark("erase", master) as session:
         from relay.pipeline.erase import job  # noqa: PLC0415 - see relay.cli.main
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from relay.cli.common.arguments import Archived, Json, ShownMessage
-from relay.cli.common.output import show_fields, show_json
+from relay.cli.common.output import show_fields, show_json, words
 from relay.cli.common.support import console, not_found
 from relay.cli.common.workers import read_workers
 from relay.cli.queue_check.rows import QueueRow
@@ -34,10 +34,11 @@ def show(message: ShownMessage, *, as_json: Json = False) -> None:
         waits = waits_for(seen, _context(opened, seen)) if seen else None
         replays = opened.rows("list_replays", **asked, most=SHOWN)
         folded = opened.rows("list_folded", **asked, most=FOLDED)
+        erasures = opened.rows("list_erasures", **asked, most=SHOWN)
     if not story:
         not_found(f"No message has the id {message}, neither in the queue nor in the archive.")
     if as_json:
-        show_json({"id": message.id, "story": story, "waits_for": waits, "replays": replays, "folded": folded})
+        show_json({"id": message.id, "story": story, "waits_for": waits, "replays": replays, "folded": folded, "erasures": erasures})
         return
     several = sum(part["replay_of"] != message.id for part in story) > 1
     if several:
@@ -52,6 +53,9 @@ def show(message: ShownMessage, *, as_json: Json = False) -> None:
     for replay in replays:
         whose = f"the one at {replay['of_place']} was " if several and replay["of_place"] else ""
         typer.echo(f"{whose}replayed as {replay['id']} ({replay['state']})")
+    for erasure in erasures:
+        which = f"the one at {erasure['place']} was " if several else ""
+        typer.echo(f"{which}erased {words(erasure['erased_at'])} by {erasure['erased_by']}")
     for part in folded:
         typer.echo(f"{'it holds' if part['error_code'] == 'bundled' else 'it replaced'} {part['id']}")
 

@@ -45,11 +45,9 @@ class Archived(NamedTuple):
 
 
 MessageIds = Annotated[list[UUID], typer.Argument(metavar="ID...", help="Ids of messages.")]
-_ARCHIVED = typer.Argument(
-    metavar="ID...", parser=Archived.of, help="Ids of messages; add @XID/SEQ if several messages were archived under one id."
-)
-ArchivedMessages = Annotated[list[Archived], _ARCHIVED]
-ErasedMessages = Annotated[list[Archived] | None, _ARCHIVED]
+_WHICH = "Ids of messages; add @XID/SEQ if several messages were archived under one id."
+ArchivedMessages = Annotated[list[Archived], typer.Argument(metavar="ID...", parser=Archived.of, help=_WHICH)]
+ErasedMessages = Annotated[list[Archived] | None, typer.Argument(metavar="[ID...]", parser=Archived.of, help=_WHICH)]
 ShownMessage = Annotated[
     Archived,
     typer.Argument(metavar="ID", parser=Archived.of, help="Id of the message; add @XID/SEQ if several messages have it."),

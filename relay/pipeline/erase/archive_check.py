@@ -76,7 +76,7 @@ class ArchiveCheck:
             for row in self.database.fetch("list_chosen", {"ids": ids, "erased": ERASED})
         ]
         batch = pa.RecordBatch.from_pylist(found, _SCHEMA)
-        rows = batch.filter(chosen.rows(batch))
+        rows = batch.filter(chosen.mask(batch))
         self.places.add(rows.filter(chosen.with_ids(rows)))
         left = rows.filter(pc.and_(with_contents(rows), pc.invert(chosen.with_keys(rows))))
         self._left.update({Position(row["xid"], row["seq"]): row["id"] for row in left.to_pylist()})

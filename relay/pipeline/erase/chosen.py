@@ -70,7 +70,7 @@ class ChosenMessages:
         columns = {"id": self.ids | self.placed, "replay_of": self.ids, "ordering_key": self.keys, "xid": self.places, "seq": self.places}
         return tuple(name for name, given in columns.items() if given)
 
-    def rows(self, batch: pa.RecordBatch) -> pa.Array:
+    def mask(self, batch: pa.RecordBatch) -> pa.Array:
         """Which rows are messages of these, erased or not."""
         found = [self.with_ids(batch), _is_in(batch, "replay_of", self._ids)] if self.ids else []
         found += [self.with_keys(batch)] if self.keys else []
@@ -94,7 +94,7 @@ class ChosenMessages:
 
     def erase(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the contents of chosen rows erased; all other rows and columns are as they were."""
-        rows = pc.and_(self.rows(batch), with_contents(batch))
+        rows = pc.and_(self.mask(batch), with_contents(batch))
         return erased(batch, rows) if rows.true_count else batch
 
     def _at_places(self, batch: pa.RecordBatch) -> pa.Array:

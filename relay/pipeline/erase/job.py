@@ -39,9 +39,9 @@ class Erased:
     """Messages that were erased, days and number of files that were rewritten for it, and what a scan of all files found afterwards.
 
     `scanned` counts the files that the last scan has read, without the `removed` ones, which were deleted at once. `current` counts files
-    of the table that still have contents of such messages, and `older` such files that readers do not see. `unreadable` counts files that
-    readers do not see and that cannot be read. `left` says in one sentence what to do about all these files; None without such a file.
-    `failure` is why the erasure was cut short after a commit. `exit_code` is that of the failure, else 5 if `current` is not 0.
+    of the table that still have contents of such messages, and `outside` such files below its folder that are no part of it. `unreadable`
+    counts files outside the table that cannot be read. `left` says in one sentence what to do about all these files; None without such a
+    file. `failure` is why the erasure was cut short after a commit. `exit_code` is that of the failure, else 5 if `current` is not 0.
     """
 
     messages: int
@@ -49,7 +49,7 @@ class Erased:
     files: int
     scanned: int
     current: int
-    older: int
+    outside: int
     unreadable: int
     removed: int
     seconds: float
@@ -140,7 +140,7 @@ class _Erasure:
             files=len(self.done),
             scanned=last.scanned,
             current=len(last.current),
-            older=len(last.older),
+            outside=len(last.outside),
             unreadable=len(last.unreadable),
             removed=self.removed,
             seconds=time.monotonic() - begin,

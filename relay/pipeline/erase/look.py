@@ -37,8 +37,8 @@ class Look:
         return sorted((file.logged for file in self.files if file.logged), key=lambda file: file.path)
 
     @property
-    def older(self) -> list[str]:
-        """The paths of other files with such contents."""
+    def outside(self) -> list[str]:
+        """The paths of files outside the table with such contents."""
         return [file.path for file, scan in self.files.items() if not file.logged and scan.readable]
 
     @property
@@ -65,9 +65,9 @@ class Look:
             return f"{found}, because another job wrote meanwhile: run this again."
         if not self.files:
             return None
-        parts = [f"{many(len(self.older), 'file')} that readers no longer see still {_have(len(self.older))}"] if self.older else []
+        parts = [f"{many(len(self.outside), 'file')} outside the table still {_have(len(self.outside))}"] if self.outside else []
         if self.unreadable:
-            parts.append(f"{many(len(self.unreadable), 'file')} that readers do not see cannot be read, and may have them")
+            parts.append(f"{many(len(self.unreadable), 'file')} outside the table cannot be read, and may have them")
         return f"{', and '.join(parts)}: {_COMPACT}."
 
 

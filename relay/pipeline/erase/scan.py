@@ -97,7 +97,7 @@ class Scanner:
     def _chosen(self, file: OpenedFile) -> Iterator[pa.RecordBatch]:
         """What decides about chosen rows; more than their ids is read of a group only if it has such a row."""
         for number in range(file.metadata.num_row_groups):
-            deciding = map(self.chosen.rows, file.batches(_ROWS, groups=[number], columns=self.chosen.columns))
+            deciding = map(self.chosen.mask, file.batches(_ROWS, groups=[number], columns=self.chosen.columns))
             mask = pa.chunked_array(deciding, pa.bool_()).combine_chunks()
             if not mask.true_count:
                 continue

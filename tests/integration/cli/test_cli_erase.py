@@ -198,6 +198,8 @@ def test_who_erased_what_is_in_the_audit(cli: Cli, seeded: Seeded) -> None:
     cli("erase", "--ordering-key", SECRET)
 
     assert [("erase", id_, {"place": place})] == seeded.run("SELECT action, subject, became FROM queue_message_audit")
+    assert [place] == [erasure["place"] for erasure in cli.json("show", id_)["erasures"]]
+    assert cli("show", id_).splitlines()[-1].startswith("erased 2")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_which_rows_are_meant(case: str) -> None:
     chosen, rows = MEANT[case]
     chosen = pickle.loads(pickle.dumps(chosen))  # noqa: S301 - our own
 
-    assert rows == [place for place, one in enumerate(chosen.rows(ROWS).to_pylist()) if one]
+    assert rows == [place for place, one in enumerate(chosen.mask(ROWS).to_pylist()) if one]
 
 
 def test_what_chosen_rows_lead_to() -> None:
@@ -117,5 +117,5 @@ def test_a_file_of_another_program_may_have_other_widths(kind: pa.DataType) -> N
     other = pa.RecordBatch.from_arrays([ROWS.column(name).cast(kind) for name in names], names=list(names))
 
     chosen = ChosenMessages.of([A], ["k"])
-    assert chosen.rows(ROWS).equals(chosen.rows(other))
+    assert chosen.mask(ROWS).equals(chosen.mask(other))
     assert with_contents(ROWS).equals(with_contents(other))
