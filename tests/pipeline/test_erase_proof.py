@@ -84,12 +84,12 @@ def test_old_versions_are_counted_until_they_are_removed(lake: Lake, database: D
 
     assert (0, 7, 0, 11, 0) == (first.current, first.outside, first.unreadable, first.scanned, first.exit_code)
     advice = "`relay pipeline compact` removes such files once they are 168 hours old."
-    assert f"7 files that readers no longer see still have such contents: {advice}" == first.left
+    assert f"7 files outside the table still have such contents: {advice}" == first.left
 
     second = run(lake, database, at_once=True)
     assert (0, 0, 6, 1, 5) == (second.messages, second.files, second.removed, second.outside, second.scanned)
     assert ["part-of-a-killed-export.parquet"] == files_with(lake, MARK)
-    assert str(second.left).startswith("1 file that readers no longer see still has such contents: ")
+    assert str(second.left).startswith("1 file outside the table still has such contents: ")
 
 
 @pytest.mark.usefixtures("secret")
@@ -103,7 +103,7 @@ def test_a_file_that_cannot_be_read_is_no_proof(lake: Lake, database: Database) 
     done = run(lake, database, at_once=True)
 
     assert (0, 2, 0, 0) == (done.outside, done.unreadable, done.removed, done.exit_code)
-    assert "2 files that readers do not see cannot be read, and may have them" in str(done.left)
+    assert "2 files outside the table cannot be read, and may have them" in str(done.left)
     assert last.with_name("part-cut.parquet").exists()
 
 

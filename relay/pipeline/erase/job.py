@@ -38,10 +38,11 @@ Progress = Callable[[str], None]
 class Erased:
     """Messages that were erased, days and number of files that were rewritten for it, and what a scan of all files found afterwards.
 
-    `scanned` counts the files that the last scan has read, without the `removed` ones, which were deleted at once. `current` counts files
-    of the table that still have contents of such messages, and `outside` such files below its folder that are no part of it. `unreadable`
-    counts files outside the table that cannot be read. `left` says in one sentence what to do about all these files; None without such a
-    file. `failure` is why the erasure was cut short after a commit. `exit_code` is that of the failure, else 5 if `current` is not 0.
+    `scanned` counts the files that the last scan has read. `removed` files were deleted at once, and are not among them. `current` counts
+    files of the table that still have contents of such messages. `outside` counts such files in its folder that are no part of it.
+    `unreadable` counts files outside the table that cannot be read. `left` says in one sentence what to do about all these files; None
+    without such a file. `failure` is why the erasure was cut short after a commit. `exit_code` is that of the failure, else 5 if `current`
+    is not 0.
     """
 
     messages: int
