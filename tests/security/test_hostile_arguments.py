@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 import pytest
-from psycopg import sql
+from psycopg import errors, sql
 
 from tests.support.pages.grants import ROLES
 from tests.support.servers.logins import login
@@ -188,3 +188,18 @@ def test_no_text_is_kept_or_repeated_that_is_longer_than_a_person_reads(
 def test_all_roles_are_known(outbox: psycopg.Connection[Any]) -> None:
     """Those that act for people are among them."""
     assert {*CALLERS} <= {*ROLES}
+
+
+HUGE: Final = {
+    "queue_message_etl": "UPDATE queue_message_stats_day SET codes = jsonb_build_object('a', repeat('x', 17000000))",
+    "queue_message_relay": "UPDATE queue_message_relay SET state = jsonb_build_object('a', repeat('x', 17000000))",
+}
+
+
+@pytest.mark.parametrize("role", HUGE)
+def test_no_json_is_kept_that_no_dump_could_have(outbox: psycopg.Connection[Any], database_url: str, role: str) -> None:
+    """PostgreSQL keeps a gigabyte of numbers in kilobytes, and can hand out no row with them."""
+    outbox.execute("INSERT INTO queue_message_stats_day VALUES ('2024-05-01Z', 'e', 'k', 1, 0, 0, 0, 0, 1, '{}', '{}', '{}', '{}', 1, 1)")
+    outbox.execute("INSERT INTO queue_message_relay (name, version, host, pid) VALUES ('n', 'v', 'h', 1)")
+    with login(database_url, role) as url, psycopg.connect(url) as connection, pytest.raises(errors.CheckViolation, match="16777216"):
+        connection.execute(HUGE[role].encode())
