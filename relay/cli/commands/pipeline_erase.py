@@ -27,7 +27,8 @@ def erase(
 ) -> None:
     """Erase the contents of messages in the lake, and prove it by a scan. Erase them in PostgreSQL first.
 
-    Replays of a message, and the bundle that holds it, are erased too. With ID@XID/SEQ no replays are. Exit 5 if any contents are left.
+    Replays of a message, and the bundle that holds it, are erased too. With ID@XID/SEQ no replays are. Exit 5 if files
+    of the table still have contents; old files outside it are only named.
     """
     if not (messages or keys):
         raise typer.BadParameter("Nothing says which messages to erase: give ids or --ordering-key.")
