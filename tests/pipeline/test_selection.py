@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from relay.errors import PipelineError
+from relay.message import ERASED
 from relay.pipeline.replay.selection import Selection
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -23,12 +24,14 @@ ROWS: list[dict[str, Any]] = [
     {"id": "g", "exchange": "keys", "routing_key": "", "ordering_key": None, "result": "discarded", "error_code": "bundled"},
     {"id": "h", "exchange": "keys", "routing_key": "", "ordering_key": None, "result": "discarded", "error_code": "unroutable"},
 ]
-SCHEMA = pa.schema([(name, pa.string()) for name in ROWS[0]] + [("archived_at", pa.timestamp("us", "UTC"))])
+ERASED_ROW = {"id": "i", "exchange": "gone", "routing_key": "", "ordering_key": None, "result": "success", "error_code": None}
+SCHEMA = pa.schema([(name, pa.string()) for name in (*ROWS[0], "options")] + [("archived_at", pa.timestamp("us", "UTC"))])
 
 
 def found(**given: Any) -> str:
     """Ids of ROWS, archived an hour after each other from noon on, that a selection has."""
-    rows = [{**row, "archived_at": NOON + timedelta(hours=number)} for number, row in enumerate(ROWS)]
+    rows = [{**row, "options": "{}", "archived_at": NOON + timedelta(hours=number)} for number, row in enumerate(ROWS)]
+    rows.append({**ERASED_ROW, "options": ERASED, "archived_at": NOON})
     dataset = ds.dataset(pa.Table.from_pylist(rows, schema=SCHEMA))
     return "".join(dataset.to_table(filter=Selection(**given).expression())["id"].to_pylist())
 
@@ -41,6 +44,8 @@ def found(**given: Any) -> str:
         ({"exchange": "or*ers"}, "abc"),
         ({"exchange": "or%ers"}, "c"),
         ({"exchange": ""}, "d"),
+        ({"exchange": "gone"}, ""),
+        ({"ids": ("i",)}, "i"),
         ({"exchange": "*"}, "abcdh"),
         ({"exchange": "keys"}, "h"),
         ({"exchange": "keys", "result": "discarded"}, "efgh"),

@@ -38,7 +38,7 @@ def play(pipeline: Cli, lake: Lake, url: str, report: Path) -> None:
     assert (2, 1, 1) == _values(found, "messages", "received", "lost")
 
     erase_in_postgres(url, f"id = '{_id(url)}'")
-    found = pipeline.json("pipeline", "erase", "--id", _id(url), "--at-once")
+    found = pipeline.json("pipeline", "erase", _id(url), "--at-once")
     assert (1, 1, 2, None) == _values(found, "messages", "files", "removed", "left")
     assert in_postgres(url) == in_lake(lake)
 
