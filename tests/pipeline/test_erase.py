@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -368,37 +366,3 @@ def test_a_replay_refuses_an_erased_message(lake: Lake, database: Database, data
     assert (0, 1) == (done.enqueued, done.exit_code)
     assert "it was erased" in done.refusals[0].reason
     assert 0 == replay.run(lake=lake, database=database, say=quiet, selection=Selection(exchange="*"), job="all").found
-
-
-ERASE = """
-import sys
-from pathlib import Path
-from relay.pipeline.erase import job
-from relay.pipeline.lake.delta_lake import Lake
-from relay.pipeline.source.database import Database
-
-def most() -> int:
-    [kilobytes] = [line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
-    return int(kilobytes) >> 10
-
-with Database(sys.argv[2]) as database:
-    job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, keys=["none"])
-    before = most()
-    done = job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, keys=["k"])
-print(done.messages, most() - before)
-"""
-
-
-def test_large_bodies_are_rewritten_some_at_a_time(lake: Lake, database: Database, database_url: str, archived: Archived) -> None:
-    """A file of 400 MB, half of whose messages are erased, takes a part of that."""
-    body = b"\x00\xff" * (4 << 20)
-    for _ in range(25):
-        archived({"ordering_key": "k", "body": body}, {"body": body})
-    export(lake, database, group=4)
-    erase_in_postgres(database_url, "ordering_key = 'k'")
-
-    done = subprocess.run([sys.executable, "-c", ERASE, lake.place.url, database_url], capture_output=True, text=True, check=True)
-
-    messages, mib = map(int, done.stdout.split())
-    assert 25 == messages
-    assert mib < 320

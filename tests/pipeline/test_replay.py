@@ -148,52 +148,6 @@ def test_messages_go_in_the_order_of_archiving(
     assert [f"{number}.{one}" for number in (1, 2, 4, 5, 6, 0, 3) for one in (1, 2)] == keys(sql)
 
 
-def test_large_contents_are_read_piece_by_piece(
-    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither a read nor a transaction holds more than its bytes, but one message of any size passes."""
-    monkeypatch.setattr(lake_source, "PIECE_BYTES", 2_500)
-    monkeypatch.setattr(replay, "BATCH_BYTES", 2_500)
-    archived(*({"content": "{}", "body": b"x" * size} for size in (1_000, 1_000, 1_000, 9_000, 10)))
-    export(lake, database)
-    held: list[int] = []
-    read = lake_source.LakeSource._read
-
-    def counted(self: Any, piece: Any) -> Any:
-        rows = read(self, piece)
-        held.append(sum(len(row["body"]) for row in rows))
-        return rows
-
-    monkeypatch.setattr(lake_source.LakeSource, "_read", counted)
-    run()
-
-    assert [2_000, 1_000, 9_000, 10] == held
-    assert [(size,) for size in (1_000, 1_000, 1_000, 9_000, 10)] == sql("SELECT length(body) FROM queue_message ORDER BY xid, seq")
-    assert 4 == sql("SELECT count(DISTINCT xid) FROM queue_message")[0][0]
-
-
-def test_large_headers_count_like_contents(
-    lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A producer may give a message hundreds of kilobytes of them."""
-    monkeypatch.setattr(lake_source, "PIECE_BYTES", 2_500)
-    monkeypatch.setattr(replay, "BATCH_BYTES", 2_500)
-    archived(*({"options": f'{{"headers": {{"x": "{"x" * 1_000}"}}}}'} for _ in range(4)))
-    export(lake, database)
-    held: list[int] = []
-    read = lake_source.LakeSource._read
-
-    def counted(self: Any, piece: Any) -> Any:
-        held.append(piece.num_rows)
-        return read(self, piece)
-
-    monkeypatch.setattr(lake_source.LakeSource, "_read", counted)
-    run()
-
-    assert [2, 2] == held
-    assert 2 == sql("SELECT count(DISTINCT xid) FROM queue_message")[0][0]
-
-
 def test_what_the_queue_refuses_today_is_named_and_the_others_go_on(
     lake: Lake, database: Database, archived: Archived, run: Replay, sql: Any
 ) -> None:

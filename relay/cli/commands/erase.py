@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from relay.cli.common.arguments import Archived, ErasedMessages, Json
+from relay.cli.common.arguments import Archived, ErasedKeys, ErasedMessages, Json
 from relay.cli.common.output import count, show_json
 from relay.cli.common.support import complain, console, not_found, refuse
 from relay.message import BUNDLED_IN
@@ -57,10 +57,7 @@ class ArchiveErasure:
 def erase(
     messages: ErasedMessages = None,
     *,
-    ordering_keys: Annotated[
-        list[str] | None,
-        typer.Option("--ordering-key", metavar="KEY", help="All messages with this ordering key; may be repeated."),
-    ] = None,
+    ordering_keys: ErasedKeys = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count the messages.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -86,11 +83,11 @@ def _erase_all(opened: OperatorSession, asked: Sequence[Archived], keys: list[st
     """Erase until no more messages are found: a replay that was made meanwhile has the contents under a new id."""
     meant = _meant(opened, asked)
     erased = _erase(opened, meant, keys, dry_run=dry_run)
-    known = set[str]()
-    while not dry_run and not meant.archived.keys() <= known:
-        known |= meant.archived.keys()
-        meant = _meant(opened, asked)
-        erased += _erase(opened, meant, keys, dry_run=dry_run)
+    while not dry_run:
+        before, meant = meant, _meant(opened, asked)
+        if meant.archived.keys() <= before.archived.keys():
+            break
+        erased += _erase(opened, meant, [], dry_run=False)
     return erased, meant
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +11,7 @@ from relay.cli.common.arguments import Json
 from relay.cli.common.output import count, length, quoted, show_json, show_json_line, table, terminal, words
 from relay.cli.common.support import console, settings
 from relay.cli.common.workers import NONE_ALIVE
-from relay.cli.queue_check.wait_reasons import limited, paused
+from relay.cli.queue_check.wait_reasons import limited, paused, retrying
 from relay.pipeline.lake.assessment import LakeRecord, judge
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ LONG_OPEN = 5.0
 """Seconds after which an open transaction is reported."""
 SHOWN = 20
 """Blocked keys, and failing schedules, that are listed."""
-_ALL_RETRYING = "`SELECT * FROM queue_message_retrying()`"
 RETRYING = 5
 """Reasons for which messages wait for another attempt, each of one exchange, that are listed."""
 COUNTED = 10_000
@@ -177,7 +175,7 @@ def _problems(found: Status) -> list[str]:
     if dead := queue["dead_unacknowledged"]:
         counted = "at least " if dead >= DEAD_SEEN else ""
         lines.append(f"{counted}{count(dead, 'dead message is', 'dead messages are')} not acknowledged: `relay dead list`")
-    lines += _retrying(found["retrying"])
+    lines += retrying(found["retrying"])
     lines += _suspects(queue["suspects"]) + [paused(row) for row in found["paused"]]
     behind = {name for row in alive for name in _names(row, "behind")}
     lines += [limited(row, behind=row["exchange"] in behind) for row in found["limited"]]
@@ -272,21 +270,6 @@ def _export(queue: Status) -> list[str]:
     if partitions := queue["export_differing_partitions"]:
         lines.append(f"{count(partitions, 'partition')} of the archive not as in the lake: `relay pipeline verify` names rows and files")
     return lines
-
-
-def _retrying(rows: Sequence[Status]) -> list[str]:
-    lines = []
-    for row in rows:
-        why = f"{words(row['error_code'])}, exchange {quoted(row['exchange'])}"
-        lines.append(f"{_attempts(row['messages'])}: {why}; next in {length(row['next_seconds'])}")
-    if rows and (others := rows[0]["all_reasons"] - len(rows)):
-        messages = rows[0]["all_messages"] - sum(row["messages"] for row in rows)
-        lines.append(f"{_attempts(messages)} for {count(others, 'other reason')}: {_ALL_RETRYING}")
-    return lines
-
-
-def _attempts(messages: int) -> str:
-    return f"{count(messages, 'message waits', 'messages wait')} for another attempt"
 
 
 def _blocked(row: Status) -> str:

@@ -48,6 +48,10 @@ MessageIds = Annotated[list[UUID], typer.Argument(metavar="ID...", help="Ids of 
 _WHICH = "Ids of messages; add @XID/SEQ if several messages were archived under one id."
 ArchivedMessages = Annotated[list[Archived], typer.Argument(metavar="ID...", parser=Archived.of, help=_WHICH)]
 ErasedMessages = Annotated[list[Archived] | None, typer.Argument(metavar="[ID...]", parser=Archived.of, help=_WHICH)]
+ErasedKeys = Annotated[
+    list[str] | None,
+    typer.Option("--ordering-key", metavar="KEY", help="All messages with this ordering key; may be given several times."),
+]
 ShownMessage = Annotated[
     Archived,
     typer.Argument(metavar="ID", parser=Archived.of, help="Id of the message; add @XID/SEQ if several messages have it."),

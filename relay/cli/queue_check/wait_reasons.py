@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from relay.cli.common.output import length, quoted, rate, typed, words
+from relay.cli.common.output import count, length, quoted, rate, typed, words
 from relay.cli.common.workers import Workers
 from relay.cli.queue_check.rows import QueueRow, holder, when, why_lost
 
 Row = Mapping[str, Any]
 
+_ALL_RETRYING = "`SELECT * FROM queue_message_retrying()`"
 TURN = "its turn; if it stays, `relay check --queue` says why"
 
 
@@ -54,6 +55,20 @@ def limited(row: Row, *, behind: bool) -> str:
     name = row["exchange"]
     held = f"has been limited to {rate(row['per_second'])} {_since_by(row, 'limited')}"
     return f"exchange {quoted(name)} {held}{waits}; {typed('unlimit', name)}"
+
+
+def retrying(rows: Sequence[Row]) -> Iterator[str]:
+    """Why messages wait for another attempt, as `list_retrying.sql` gives it, and how many reasons are not among the rows."""
+    for row in rows:
+        why = f"{words(row['error_code'])}, exchange {quoted(row['exchange'])}"
+        yield f"{_attempts(row['messages'])}: {why}; next in {length(row['next_seconds'])}"
+    if rows and (others := rows[0]["all_reasons"] - len(rows)):
+        messages = rows[0]["all_messages"] - sum(row["messages"] for row in rows)
+        yield f"{_attempts(messages)} for {count(others, 'other reason')}: {_ALL_RETRYING}"
+
+
+def _attempts(messages: int) -> str:
+    return f"{count(messages, 'message waits', 'messages wait')} for another attempt"
 
 
 def _parked(row: Row) -> str:

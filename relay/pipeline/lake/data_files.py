@@ -167,6 +167,16 @@ class Statistics:
             self._ranges[name] = (min(low, known[0]), max(high, known[1]))
 
 
+def statistics_properties(schema: pa.Schema) -> dict[str, str]:
+    """Table properties: the columns whose least and greatest values readers may use: whole numbers and times that are never null.
+
+    If a file says nothing of a column, the library tells Arrow that the column is null throughout: a filter on it finds no row.
+    """
+    sure = (field for field in schema if not field.nullable and field.name != DAY.name)
+    names = [field.name for field in sure if pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type)]
+    return {"delta.dataSkippingStatsColumns": ",".join(names)} if names else {"delta.dataSkippingNumIndexedCols": "0"}
+
+
 def _plain(value: Any) -> Any:
     """A value in Delta's notation; times in UTC."""
     if isinstance(value, datetime):

@@ -14,7 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from relay.errors import ConflictError, LakeError, UnreachableError
-from relay.pipeline.lake.data_files import DataFile, DayWriter, check_footers, delete_files, sizes
+from relay.pipeline.lake.data_files import DataFile, DayWriter, check_footers, delete_files, sizes, statistics_properties
 from relay.pipeline.lake.delta_log import LoggedFile, files, paths
 from relay.pipeline.lake.errors import sentence, sentences
 from relay.pipeline.lake.location import LakeLocation
@@ -79,7 +79,7 @@ class Lake:
                 self.place.table(table),
                 Schema.from_arrow(schema),
                 partition_by=[DAY.name] if DAY.name in schema.names else None,
-                configuration={**_statistics(schema), **(properties or {})},
+                configuration={**statistics_properties(schema), **(properties or {})},
                 storage_options=dict(self.place.options),
                 raise_if_key_not_exists=False,
             )
@@ -217,7 +217,7 @@ class Lake:
         """The table for everything that reads Arrow (DuckDB, polars, pandas); `days` leaves out other days. LakeError without a table."""
         handle = self.opened(table)
         with sentences(self.place):
-            return handle.to_pyarrow_dataset(file_pruning_predicate=_of_days(days))
+            return handle.to_pyarrow_dataset(file_pruning_predicate=None if days is None else [(DAY.name, "in", sorted(days))])
 
     def dataframe(
         self, spark: SparkSession, table: str, *, days: Iterable[date] | None = None, columns: Sequence[str] | None = None
@@ -295,17 +295,3 @@ def _is_in(handle: DeltaTable, files: Sequence[DataFile], offsets: Sequence[Offs
 def schema_of(handle: DeltaTable) -> pa.Schema:
     """The table's schema in Arrow's own types."""
     return pa.schema(handle.schema().to_arrow())
-
-
-def _statistics(schema: pa.Schema) -> dict[str, str]:
-    """The columns whose least and greatest values readers may use: whole numbers and times that are never null.
-
-    If a file says nothing of a column, the library tells Arrow that the column is null throughout: a filter on it finds no row.
-    """
-    sure = (field for field in schema if not field.nullable and field.name != DAY.name)
-    names = [field.name for field in sure if pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type)]
-    return {"delta.dataSkippingStatsColumns": ",".join(names)} if names else {"delta.dataSkippingNumIndexedCols": "0"}
-
-
-def _of_days(days: Iterable[date] | None) -> list[tuple[str, str, object]] | None:
-    return None if days is None else [(DAY.name, "in", sorted(days))]

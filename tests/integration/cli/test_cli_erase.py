@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +10,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
+from relay.devservers.process import poll
 from tests.support.relays.cli import Cli, Seeded
 from tests.support.servers.logins import login
 
@@ -134,8 +134,8 @@ def test_a_replay_at_the_same_moment_is_erased_too(cli: Cli, seeded: Seeded, dat
     with psycopg.connect(database_url) as other:
         other.execute("SELECT queue_message_replay(%s)", (id_,))
         erasure = cli.start("erase", id_, "--json")
-        while not seeded.run("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%queue_message_erase%'"):
-            time.sleep(0.01)
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%queue_message_erase%'"
+        assert poll(lambda: bool(seeded.run(waits)), seconds=30)
         other.commit()
         found = json.loads(erasure.communicate(timeout=30)[0])
     assert (1, 1) == (found["messages"], found["waiting"])
