@@ -230,6 +230,17 @@ def test_a_trial_leaves_out_what_was_too_large_to_be_sent(cli: Cli, seeded: Seed
     assert cli("contract", "test", "orders", "#", "order.json", code=1).startswith("1 of 1 message would fail\n")
 
 
+@pytest.mark.parametrize("what", ["erased", "too large by its code"])
+def test_a_trial_leaves_out_what_says_nothing_of_the_contract(cli: Cli, seeded: Seeded, what: str) -> None:
+    """An erased message has no content any more; one that was too large may take seconds to print."""
+    seeded.archive("success", content='{"number": "x"}')
+    left_out = seeded.archive("rejected", "nacked" if what == "erased" else "body_too_large", content='{"number": "x"}')
+    if what == "erased":
+        cli("erase", left_out)
+
+    assert cli("contract", "test", "orders", "#", "order.json", code=1).startswith("1 of 1 message would fail\n")
+
+
 def test_a_trial_without_messages_says_so(cli: Cli, seeded: Seeded) -> None:
     """Nothing failed, and nothing was tried."""
     assert "0 of 0 messages would fail\n" == cli("contract", "test", "orders", "order.#", "order.json", "--since", "2h")

@@ -223,6 +223,14 @@ def test_the_function_takes_tables_of_the_archive_alone(cli: Cli, seeded: Seeded
         seeded.run("SELECT queue_message_erase('queue_message_dead'::regclass, '{}', dry_run => false)")
 
 
+def test_the_function_erases_only_if_it_is_told_so(cli: Cli, seeded: Seeded) -> None:
+    """Neither by default nor by a null."""
+    id_ = _archive(seeded, "failed", "nacked")
+    for more in ("", ", dry_run => NULL", ", dry_run => true"):
+        assert [(1,)] == seeded.run(f"SELECT queue_message_erase('queue_message_dead'::regclass, ARRAY[%s::uuid]{more})", id_)
+    assert 1 == _traces(seeded)
+
+
 def test_an_operator_erases_and_nobody_else_changes_the_archive(cli: Cli, seeded: Seeded, database_url: str) -> None:
     """The archive is final again after an erasure, in its own transaction too; no other role may change it, whatever it sets."""
     id_ = _archive(seeded)
