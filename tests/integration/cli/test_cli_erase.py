@@ -223,7 +223,7 @@ def test_the_function_takes_tables_of_the_archive_alone(cli: Cli, seeded: Seeded
         seeded.run("SELECT queue_message_erase('queue_message_dead'::regclass, '{}', dry_run => false)")
 
 
-def test_the_function_erases_only_if_it_is_told_so(cli: Cli, seeded: Seeded) -> None:
+def test_the_function_erases_only_with_a_dry_run_of_false(cli: Cli, seeded: Seeded) -> None:
     """Neither by default nor by a null."""
     id_ = _archive(seeded, "failed", "nacked")
     for more in ("", ", dry_run => NULL", ", dry_run => true"):
