@@ -16,15 +16,15 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
-from relay import devservers
 from relay.devservers import apt
 from relay.devservers.java import find_java
 from tests.bench import machine
 from tests.bench.figures import Figure, figure, ratio, table
+from tests.bench.growth import BYTES_IN_LAKE, growing
 from tests.bench.history import History, server
+from tests.bench.turns import Bench
 from tests.bench.worker import Worker
 
 JAR = Path("/usr/share/java/postgresql.jar")
@@ -35,38 +35,6 @@ CLUSTER = "local-cluster[2,1,1024]"
 PACKAGES = ("pyspark", "pyarrow", "deltalake", "adbc-driver-postgresql")
 BYTES_OF_A_ROW = 2_000
 """On the disk, in PostgreSQL with its indexes and logs and in a lake, with room to spare."""
-
-
-@dataclass
-class Bench:
-    """What every part needs."""
-
-    server: devservers.Postgres
-    folder: Path
-    rounds: int
-    began: float
-
-    def say(self, line: str) -> None:
-        """Tell the person who waits."""
-        print(f"[{time.monotonic() - self.began:6.1f} s] {line}", flush=True)  # noqa: T201
-
-    def emptied(self, name: str) -> str:
-        """A place where nothing is; what was written before is on the disk, so that nothing has to wait for it."""
-        path = self.folder / name
-        shutil.rmtree(path, ignore_errors=True)
-        os.sync()
-        return str(path)
-
-    def take_turns(self, sides: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
-        """Seconds of each side and round; every other round goes the other way round."""
-        found = defaultdict[str, list[float]](list)
-        for number in range(self.rounds + 1):
-            for name in sides if number % 2 else reversed(sides):
-                seconds = sides[name]()
-                self.say(f"{name}: {seconds:.2f} s{'' if number else ' (not counted)'}")
-                if number:
-                    found[name].append(seconds)
-        return found
 
 
 def copying(bench: Bench, history: History, workers: Sequence[Worker], jar: Path | None) -> list[Figure]:
@@ -211,8 +179,8 @@ def short(bench: Bench, rows: int) -> list[Figure]:
         ]
 
 
-def long(bench: Bench, sizes: Sequence[int]) -> list[Figure]:
-    """Memory by the number of rows, and an export of a few new rows next to the largest number."""
+def long(bench: Bench, sizes: Sequence[int], days: Sequence[int], a_day: int) -> list[Figure]:
+    """Memory by the number of rows, an export of a few new rows next to the largest number, and a lake of more and more days."""
     history = History(bench.server, "history", a_day=-(-sizes[0] // 3))
     figures = []
     for size in sizes:
@@ -221,7 +189,7 @@ def long(bench: Bench, sizes: Sequence[int]) -> list[Figure]:
         figures += holding(bench, history)
     little = History(bench.server, "little", a_day=history.a_day)
     with Worker("local[2]", bench.folder, {}) as worker:
-        return [*figures, *adding(bench, history, little, worker)]
+        return [*figures, *adding(bench, history, little, worker), *growing(bench, days, a_day)]
 
 
 def _made(bench: Bench, name: str, rows: int, *, a_day: int) -> History:
@@ -245,7 +213,8 @@ def _jar(bench: Bench) -> Path | None:
 def main() -> int:
     """Measure, print, write."""
     given = _arguments()
-    needed = BYTES_OF_A_ROW * (max(given.sizes) if given.long else 2 * given.rows)
+    rows, in_lake = (max(given.sizes), max(given.days) * given.a_day) if given.long else (2 * given.rows, 0)
+    needed = BYTES_OF_A_ROW * rows + BYTES_IN_LAKE * in_lake
     if machine.free_bytes() < needed:
         sys.exit(f"This takes {needed >> 30} GB below /tmp and {machine.free_bytes() >> 30} GB are free: make room, or measure fewer rows.")
     os.environ["JAVA_HOME"] = str(find_java(say=lambda line: print(line, flush=True)))  # noqa: T201
@@ -253,7 +222,7 @@ def main() -> int:
         bench = Bench(postgres, Path(folder), given.rounds, time.monotonic())
         facts = machine.described(postgres.url, PACKAGES)
         bench.say("; ".join(f"{name} {value}" for name, value in facts.items()))
-        figures = long(bench, given.sizes) if given.long else short(bench, given.rows)
+        figures = long(bench, given.sizes, given.days, given.a_day) if given.long else short(bench, given.rows)
     print(f"\n{table(figures)}\n")  # noqa: T201
     given.json.parent.mkdir(parents=True, exist_ok=True)
     given.json.write_text(json.dumps({"facts": facts, "figures": [one.as_json() for one in figures]}, indent=2, ensure_ascii=False))
@@ -261,12 +230,20 @@ def main() -> int:
     return 1 if any(one.met is False for one in figures) else 0
 
 
+def _numbers(text: str) -> list[int]:
+    return [int(one) for one in text.split(",")]
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests.bench.pipeline", description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--long", action="store_true", help="memory of the driver, and few rows beside many")
-    parser.add_argument("--sizes", type=lambda text: [int(one) for one in text.split(",")], default=[1_000_000, 3_000_000, 10_000_000])
+    parser.add_argument("--long", action="store_true", help="memory of the driver, few rows beside many, and a lake of a hundred days")
+    parser.add_argument(
+        "--sizes", type=_numbers, default=[1_000_000, 3_000_000, 10_000_000], help="rows of which the driver's memory is measured"
+    )
+    parser.add_argument("--days", type=_numbers, default=[1, 10, 100], help="days of the lake that grows")
+    parser.add_argument("--a-day", type=int, default=1_000_000, help="rows of each of these days")
     parser.add_argument("--json", type=Path, default=Path("build/bench/pipeline.json"))
     return parser.parse_args()
 

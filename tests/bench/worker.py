@@ -11,20 +11,27 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
+from datetime import date, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from psycopg.conninfo import conninfo_to_dict
 
+from relay.pipeline.compact import job as compact
 from relay.pipeline.export import job as export
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.metrics import job as metrics
+from relay.pipeline.report import job as report
+from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
+from relay.pipeline.spark.items import Carrier
 from relay.pipeline.spark.session import spark_session
 from relay.pipeline.verify import job as verify
+from tests.bench.synthetic import add_days
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -73,7 +80,12 @@ class Worker:
         return self._folder / f"{self.master.partition(',')[0].strip('[]')}.log"
 
     def __enter__(self) -> Self:
-        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_WORKER_DIR": str(self._folder / "workers")}
+        environment = {
+            **os.environ,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYTHONPATH": str(Path.cwd()),
+            "SPARK_WORKER_DIR": str(self._folder / "workers"),
+        }
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
@@ -93,8 +105,11 @@ def _nothing(spark: SparkSession) -> Answer:
 
 
 def _export(spark: SparkSession, url: str, lake: str) -> Answer:
+    place = Lake(lake)
+    # Where each round begins a lake, PostgreSQL still knows the one before.
+    begins = place.open(TABLE) is None
     with Database(url) as database:
-        done = export.run(lake=Lake(lake), database=database, spark=lambda: spark, say=lambda _: None)
+        done = export.run(lake=place, database=database, spark=lambda: spark, say=lambda _: None, new_lake=begins)
     return {"rows": done.rows, "files": done.files, "batches": done.batches}
 
 
@@ -134,6 +149,25 @@ def _verify(_: SparkSession, url: str, lake: str) -> Answer:
     return {"rows": done.rows, "exit_code": done.exit_code}
 
 
+def _add_days(spark: SparkSession, lake: str, template: str, backs: Sequence[int]) -> Answer:
+    """Copies of a day, for as many earlier days; only the lake hears of them."""
+    carrier = Carrier(lambda: spark, lambda _: None, spark.sparkContext.defaultParallelism)
+    return {"rows": add_days(Lake(lake), carrier, date.fromisoformat(template), backs)}
+
+
+def _compact(spark: SparkSession, url: str, lake: str) -> Answer:
+    with Database(url) as database:
+        done = compact.run(lake=Lake(lake), database=database, spark=lambda: spark, say=lambda _: None)
+    return {"days": len(done.days), "files_before": done.files_before, "files_after": done.files_after}
+
+
+def _report(_: SparkSession, url: str, lake: str, since: str, until: str) -> Answer:
+    span = {"since": datetime.fromisoformat(since), "until": datetime.fromisoformat(until)}
+    with Database(url) as database, tempfile.TemporaryDirectory() as folder:
+        done = report.run(lake=Lake(lake), database=database, say=lambda _: None, path=Path(folder, "report.html"), **span)
+    return {"messages": done.messages, "bytes": done.bytes}
+
+
 def _heap(spark: SparkSession) -> Answer:
     """What the driver's JVM holds after a collection, in bytes."""
     runtime = spark._jvm.java.lang.Runtime.getRuntime()  # type: ignore[union-attr]
@@ -148,6 +182,9 @@ KNOWN: dict[str, Callable[..., Answer]] = {
     "count": _count,
     "metrics": _metrics,
     "verify": _verify,
+    "add_days": _add_days,
+    "compact": _compact,
+    "report": _report,
     "heap": _heap,
 }
 
