@@ -127,7 +127,7 @@ bench-designs: $(STAMP) ## ways to find claimable messages, side by side: CPU, W
 bench-pipeline: $(STAMP) ## what the pipeline costs compared with Spark's own reader and writer; some minutes
 	@$(BIN)/python -m tests.bench.pipeline
 
-bench-pipeline-long: $(STAMP) ## a driver's memory from 1 to 10 million rows, and few new rows next to many; 20 GB below /tmp
+bench-pipeline-long: $(STAMP) ## a driver's memory from 1 to 10 million rows, few new rows next to many, and lakes of 1 to 100 million rows; 40 GB below /tmp
 	@$(BIN)/python -m tests.bench.pipeline --long
 
 conventions: $(STAMP) ## each documented behaviour and the tests that prove it

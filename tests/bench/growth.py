@@ -16,7 +16,7 @@ from tests.bench.turns import Bench
 from tests.bench.worker import Answer, Worker
 
 MILLION = 1_000_000
-BYTES_IN_LAKE = 700
+BYTES_IN_LAKE = 200
 """Of a row before and after a compaction, whose old files stay, with room to spare."""
 NEW = 10_000
 """Rows of an export next to all the others."""

@@ -14,6 +14,7 @@ from relay.errors import ConflictError, PipelineError
 from relay.pipeline.compact import job as compact
 from relay.pipeline.erase import job as erase
 from relay.pipeline.export import job as export
+from relay.pipeline.export.sizes import Sizes
 from relay.pipeline.lake import delta_lake
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.metrics import job as metrics
@@ -105,7 +106,7 @@ class Export(Job):
 
     def run(self, database: Database) -> Any:
         """Export them."""
-        return export.run(lake=self.lake, database=database, spark=lambda: self.spark, say=self.said.append, batch_rows=1)
+        return export.run(lake=self.lake, database=database, spark=lambda: self.spark, say=self.said.append, sizes=Sizes(batch_rows=1))
 
     def commits(self, *, inside: bool) -> tuple[Any, str]:
         """The commit of rows and offset."""

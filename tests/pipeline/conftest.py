@@ -12,6 +12,7 @@ import pytest
 
 from relay.pipeline.export import again
 from relay.pipeline.export import job as export
+from relay.pipeline.export.sizes import Sizes
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
@@ -74,10 +75,11 @@ def archived(database_url: str) -> Archived:
 
 @pytest.fixture
 def exported(spark: SparkSession, lake: Lake, database: Database) -> Callable[..., export.Exported]:
-    """Export what there is into the test's lake: `exported(adopt=True, …)`."""
+    """Export what there is into the test's lake: `exported(adopt=True, batch_rows=1, …)`."""
 
     def run(**options: Any) -> export.Exported:
-        return export.run(lake=lake, database=database, spark=lambda: spark, **{"say": lambda _: None, **options})
+        sizes = {name: options.pop(name) for name in Sizes.__dataclass_fields__ if name in options}
+        return export.run(lake=lake, database=database, spark=lambda: spark, sizes=Sizes(**sizes), **{"say": lambda _: None, **options})
 
     return run
 

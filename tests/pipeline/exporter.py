@@ -14,14 +14,15 @@ from typing import Any
 
 from relay.errors import PipelineError
 from relay.pipeline.export import job as export
+from relay.pipeline.export.sizes import Sizes
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.session import spark_session
 
 
-def start(url: str, lake: str, *, master: str = "local[2]", spark: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
+def start(url: str, lake: str, *, master: str = "local[2]", spark: dict[str, str] | None = None, **sizes: int) -> subprocess.Popen[str]:
     """Start an export in a process group of its own; its last line is its result."""
-    given = json.dumps({"url": url, "lake": lake, "master": master, "spark": spark or {}, "options": options})
+    given = json.dumps({"url": url, "lake": lake, "master": master, "spark": spark or {}, "sizes": sizes})
     return subprocess.Popen(
         [sys.executable, "-m", "tests.pipeline.exporter", given],
         stdout=subprocess.PIPE,
@@ -38,7 +39,8 @@ def main(given: dict[str, Any]) -> int:
     print(json.dumps({"session": "ready"}), flush=True)  # noqa: T201
     try:
         with Database(given["url"]) as database:
-            done = export.run(lake=Lake(given["lake"]), database=database, spark=lambda: session, say=lambda _: None, **given["options"])
+            sizes = Sizes(**given["sizes"])
+            done = export.run(lake=Lake(given["lake"]), database=database, spark=lambda: session, say=lambda _: None, sizes=sizes)
     except PipelineError as error:
         print(json.dumps({"error": str(error), "exit_code": error.exit_code}), flush=True)  # noqa: T201
         return error.exit_code

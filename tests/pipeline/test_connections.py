@@ -17,6 +17,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from relay.pipeline.export import job as export
+from relay.pipeline.export.sizes import Sizes
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.source.database import Database
 from relay.pipeline.spark.tasks import by_number, named
@@ -118,7 +119,7 @@ def test_an_export_opens_no_more_than_was_set(spark: SparkSession, lake: Lake, d
             archives.insert_many(owner, 5_000)
             owner.commit()
     with Database(database_url, connections=1) as database, watched(database_url) as seen:
-        done = export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, file_rows=5_000)
+        done = export.run(lake=lake, database=database, spark=lambda: spark, say=lambda _: None, sizes=Sizes(cut_rows=5_000))
 
     assert (40_000, 8) == (done.rows, done.files)
     assert 1 == most_at_once(seen)

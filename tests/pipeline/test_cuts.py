@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.pipeline.source.ranges import BEYOND, LEAST, STEP, ExportBatch, RowRange, batch_of, cuts, whole
+from relay.pipeline.export.distribute import CopiedRange
+from relay.pipeline.export.sizes import BOUNDS, Sizes
+from relay.pipeline.lake.data_files import DataFile
+from relay.pipeline.source.ranges import BEYOND, LEAST, STEP, ExportBatch, RowRange, batch_of, cuts, shares, whole
 
 Rows = list[tuple[int, int]]
 
@@ -83,3 +87,36 @@ def test_the_marks_of_one_batch_count_each_row_once() -> None:
     batch = batch_of(1, 99, (3 * STEP + 1, STEP + 9, [2, 3, 5, 5]), 3 * STEP)
 
     assert (5, Counter({2: 1, 3: 1})) == (batch.end, Counter(batch.marks))
+
+
+@given(count=st.integers(0, 50), number=st.integers(1, 12))
+def test_tasks_share_the_cuts_in_their_order(count: int, number: int) -> None:
+    """None twice, none missing, none without a cut, and none with two more than another."""
+    made = [RowRange(low, low + 1) for low in range(count)]
+
+    shared = shares(made, number)
+
+    assert made == [cut for share in shared for cut in share]
+    assert len(shared) == min(number, count)
+    assert max(map(len, shared), default=0) - min(map(len, shared), default=0) <= 1
+
+
+@given(full=st.integers(1, 1 << 40), tasks=st.integers(1, 64), rows=st.integers(1, 10**9), size=st.integers(0, 1 << 50))
+def test_a_commit_has_as_many_rows_as_fill_a_file_in_each_task(full: int, tasks: int, rows: int, size: int) -> None:
+    """Within bounds, and as a multiple of what a batch can be cut by."""
+    last = CopiedRange((DataFile("part", None, size, rows, "{}"),), 0, 0)
+
+    found = Sizes(full=full).next_rows(last, tasks)
+
+    assert found % STEP == 0
+    assert BOUNDS[0] <= found <= BOUNDS[1]
+    if BOUNDS[0] < found < BOUNDS[1]:
+        assert found * size <= full * tasks * rows < (found + STEP) * max(size, 1)
+
+
+@pytest.mark.parametrize(("given", "rows"), [(1, STEP), (STEP, STEP), (3 * STEP - 1, 2 * STEP)])
+def test_a_commit_has_as_many_rows_as_somebody_chose(given: int, rows: int) -> None:
+    """Whatever the last one had; a batch can only be cut at every STEP rows."""
+    last = CopiedRange((DataFile("part", None, 1, 1_000_000, "{}"),), 0, 0)
+
+    assert [rows, rows] == [Sizes(batch_rows=given).next_rows(one, 2) for one in (None, last)]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
+from relay.pipeline.export import distribute
 from relay.pipeline.export import job as export
 from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.delta_log import files
+from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.source.ranges import STEP
 from tests.support.database.archives import insert, insert_many
@@ -85,22 +90,38 @@ def test_batches_are_whole_transactions(exported: Export, lake: Lake, database_u
         with psycopg.connect(database_url) as connection:
             insert_many(connection, count)
 
-    done = exported(batch_rows=STEP, file_rows=STEP)
+    done = exported(batch_rows=STEP, cut_rows=STEP)
 
     assert (4 * STEP, 3) == (done.rows, done.batches)
     assert in_postgres(database_url) == in_lake(lake)
     assert committed(lake) == files_below(lake)
 
 
-def test_a_huge_transaction_is_spread_over_files_of_one_commit(exported: Export, lake: Lake, database_url: str) -> None:
-    """By its numbers: none twice, none missing."""
+def test_a_huge_transaction_is_spread_over_tasks_of_one_commit(
+    exported: Export, lake: Lake, database_url: str, spark: SparkSession
+) -> None:
+    """By its numbers: none twice, none missing; a task's statements write to one file."""
     with psycopg.connect(database_url) as connection:
         insert_many(connection, 10 * STEP)
 
-    done = exported(file_rows=4 * STEP)
+    done = exported(cut_rows=STEP)
 
-    assert (10 * STEP, 1, 3) == (done.rows, done.batches, done.files)
+    assert (10 * STEP, 1, distribute.slots(spark)) == (done.rows, done.batches, done.files)
     assert 10 * STEP == len({row[:2] for row in in_lake(lake)})
+
+
+def test_a_first_load_leaves_no_file_that_is_much_larger_than_a_full_one(exported: Export, lake: Lake, database_url: str) -> None:
+    """Whatever the contents have: 200 of 120 kB, of which a compression saves half, in files of 2 MB and a group of rows at most."""
+    with psycopg.connect(database_url) as connection:
+        for _ in range(200):
+            insert(connection, {"content": json.dumps({"x": secrets.token_hex(60_000)})})
+
+    exported(full=2 << 20)
+
+    sizes = [file.size for file in files(lake.opened(TABLE))]
+    assert len(sizes) >= 2
+    assert max(sizes) < 10 << 20
+    assert in_postgres(database_url) == in_lake(lake)
 
 
 def test_a_column_that_the_archive_gains_arrives(archived: Archived, exported: Export, lake: Lake, database_url: str) -> None:

@@ -15,6 +15,7 @@ from relay import devservers
 from relay.devservers.process import poll
 from relay.errors import ConflictError, PipelineError
 from relay.pipeline.export import job as export
+from relay.pipeline.export.sizes import Sizes
 from relay.pipeline.lake import epoch
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.epoch import OFFSET, LakeEpoch
@@ -287,7 +288,7 @@ def test_a_row_that_another_batch_of_an_adoption_brings_again_is_known(
             insert_many(connection, STEP, first=10_000)
         add(standby.url, 800, xid="78", attempts=2)
 
-        adopted = export_from(standby.url, adopt=True, batch_rows=STEP)
+        adopted = export_from(standby.url, adopt=True, sizes=Sizes(batch_rows=STEP))
 
         assert (True, 1) == (adopted.batches > 1, adopted.differing)
         assert 1 == sum(1 for row in in_lake(lake) if row[1] == 800)
@@ -307,7 +308,7 @@ def test_an_export_that_was_under_way_gives_way_to_an_adoption(
     with Database(first) as old, Database(second) as new:
         cluster = clusters.read(old)
         prepared = prepare(lake, lake.opened(TABLE), epoch.read(old), old.columns(), cluster)
-        under_way = export._Export(lake, old, lambda: spark, lambda _line: None, cluster, prepared, STEP, STEP)
+        under_way = export._Export(lake, old, lambda: spark, lambda _line: None, cluster, prepared, Sizes(STEP, STEP))
         refused = list[str]()
 
         def meanwhile(_line: str) -> None:
@@ -316,7 +317,7 @@ def test_an_export_that_was_under_way_gives_way_to_an_adoption(
                     under_way.work()
                 refused.append(str(error.value))
 
-        export.run(lake=lake, database=new, spark=lambda: spark, say=meanwhile, adopt=True, batch_rows=STEP)
+        export.run(lake=lake, database=new, spark=lambda: spark, say=meanwhile, adopt=True, sizes=Sizes(batch_rows=STEP))
 
     assert ["Another export has adopted the lake meanwhile: the next run continues from there, or says what to do."] == refused
     assert set(in_postgres(second)) <= set(in_lake(lake))

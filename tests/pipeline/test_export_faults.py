@@ -167,7 +167,7 @@ def test_it_runs_on_a_cluster_of_processes(lake: Lake, database_url: str, tmp_pa
         lake.place.url,
         master="local-cluster[1,1,1024]",
         spark={"spark.executorEnv.PYTHONPATH": os.getcwd(), "spark.executor.memory": "1g"},  # noqa: PTH109
-        file_rows=STEP,
+        cut_rows=STEP,
     )
     said, errors = process.communicate(timeout=240)
 

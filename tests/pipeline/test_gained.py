@@ -13,6 +13,7 @@ from psycopg import sql
 from relay.errors import ConflictError
 from relay.pipeline.compact import job as compact
 from relay.pipeline.export import job as export
+from relay.pipeline.export.sizes import Sizes
 from relay.pipeline.lake import epoch
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.target_table import prepare
@@ -185,7 +186,7 @@ def test_an_export_that_began_before_another_added_a_column_gives_way(
     exported()
     with psycopg.connect(database_url) as connection:
         insert(connection, {})
-    late = export._Export(lake, database, lambda: spark, lambda _line: None, clusters.read(database), prepared, 5_000, 5_000)
+    late = export._Export(lake, database, lambda: spark, lambda _line: None, clusters.read(database), prepared, Sizes(5_000, 5_000))
 
     with pytest.raises(ConflictError, match="added a column"):
         late.work()

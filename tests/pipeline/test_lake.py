@@ -143,6 +143,24 @@ def test_rows_that_share_a_large_value_are_read_some_at_a_time(lake: Lake, name:
     assert sum(read) >= rows * size
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["committed", "aborted"])
+def test_a_full_file_is_finished_and_its_day_gets_another(lake: Lake, handle: DeltaTable, kept: bool) -> None:
+    """Each day for itself; a writer that gives up removes what it has finished, too."""
+    writer = DayWriter(lake.place, "numbers", schema_of(handle), "rolled", full=1)
+    for rows in ([(1, at(1)), (2, at(2))], [(3, at(1))]):
+        writer.write(batch(*rows))
+    if not kept:
+        writer.abort()
+        assert [] == files_below(lake)
+        return
+
+    files = writer.close()
+
+    assert [(1, 1), (1, 1), (2, 1)] == sorted((file.day.day, file.rows) for file in files if file.day)
+    lake.commit(handle, "numbers", files)
+    assert [1, 2, 3] == sorted(lake.dataset("numbers").to_table()["number"].to_pylist())
+
+
 def test_a_file_of_wrong_types_is_not_committed(lake: Lake, handle: DeltaTable) -> None:
     """The table library would take it unseen; its footer is read first, and it is removed."""
     writer = DayWriter(lake.place, "numbers", pa.schema([("number", pa.string()), DAY]), "wrong")

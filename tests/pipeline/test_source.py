@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from relay.pipeline.lake.data_files import DataFile
+from relay.pipeline.lake.data_files import FULL, DataFile
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.range_writer import Reading, task
 from relay.pipeline.source import cluster as clusters
@@ -35,12 +35,14 @@ def reading(lake: Lake, database: Database, archived: Archived) -> Reading:
         table=TABLE,
         schema=schema_of(columns),
         name="part-of-a-test",
-        cuts=(RowRange(0, cluster.safe),),
+        shares=((RowRange(0, cluster.safe),),),
+        known=None,
+        full=FULL,
     )
 
 
 def attempt(reading: Reading) -> list[DataFile]:
-    """Run the task of the only cut as Spark would; the files that it tells of."""
+    """Run the task of the only share as Spark would; the files that it tells of."""
     [told] = in_task(task(reading))([pa.RecordBatch.from_pylist([{"id": 0}])])
     rows: list[dict[str, Any]] = told.select(["path", "day", "size", "rows", "stats"]).to_pylist()
     return [DataFile(**row) for row in rows if row["path"] is not None]

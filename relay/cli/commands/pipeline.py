@@ -208,10 +208,10 @@ app.command()(replay)
 app.command()(reconcile)
 
 
-def _export(place: Workplace, session: Callable[[], SparkSession], **options: Any) -> Any:
-    from relay.pipeline.export import job  # noqa: PLC0415 - see relay.cli.main
+def _export(place: Workplace, session: Callable[[], SparkSession], *, batch_rows: int | None, **options: bool) -> Any:
+    from relay.pipeline.export import job, sizes  # noqa: PLC0415 - see relay.cli.main
 
-    return job.run(lake=place.lake, database=place.database, spark=session, say=say, **_given(options))
+    return job.run(lake=place.lake, database=place.database, spark=session, say=say, sizes=sizes.Sizes(batch_rows=batch_rows), **options)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

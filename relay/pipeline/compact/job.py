@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.errors import PipelineError
-from relay.pipeline.compact.packing import FULL, Pack, packs
+from relay.pipeline.compact.packing import Pack, packs
 from relay.pipeline.lake.after_commit import CommitGuard
+from relay.pipeline.lake.data_files import FULL
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.errors import sentences

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 from typing import NamedTuple
 
+from relay.pipeline.lake.data_files import FULL
 from relay.pipeline.lake.delta_log import LoggedFile
-
-FULL = 256 << 20
-"""How many bytes a file that is made of others has at most. Spark's tasks and object stores read files of 128 to 512 MB well."""
 
 
 class Pack(NamedTuple):

@@ -14,7 +14,7 @@ from relay.pipeline.export import distribute
 from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.lake import epoch as link
 from relay.pipeline.lake.already_exported import known_from
-from relay.pipeline.lake.data_files import DataFile
+from relay.pipeline.lake.data_files import FULL, DataFile
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.lake.epoch import EPOCH, OFFSET, epoch_of, offset_of
@@ -24,7 +24,7 @@ from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.cluster import Cluster
 from relay.pipeline.source.columns import TABLE, ArchiveColumn, fault, select_list
 from relay.pipeline.source.database import Database
-from relay.pipeline.source.ranges import RowRange
+from relay.pipeline.source.ranges import RowRange, shares
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,6 +58,7 @@ class Commits:
     cluster: Cluster
     spark: Callable[[], SparkSession]
     columns: Sequence[ArchiveColumn]
+    full: int = FULL
 
     def make(self, source: Database, handle: DeltaTable, copied: Copied, *, then: Count, always: bool = True) -> CopiedRange:
         """Copy rows from `source` and commit them through the handle by which the copy was planned; without rows, only if `always`.
@@ -110,6 +111,7 @@ class Commits:
             table=TABLE,
             schema=schema_of(handle),
             name=f"part-{uuid.uuid4()}",
-            cuts=tuple(copied.cuts),
+            shares=shares(copied.cuts, distribute.slots(self.spark())),
             known=known_from(handle, copied.position),
+            full=self.full,
         )

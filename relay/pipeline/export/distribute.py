@@ -1,4 +1,4 @@
-"""Spreads the cuts of a batch over Spark's tasks and collects what they wrote; no row passes through the driver."""
+"""Spreads a batch over Spark's tasks and collects what they wrote; no row passes through the driver."""
 
 from __future__ import annotations
 
@@ -26,16 +26,21 @@ class CopiedRange:
         """Rows in the files."""
         return sum(file.rows for file in self.files)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the files."""
+        return sum(file.size for file in self.files)
+
 
 def copy(spark: SparkSession, reading: Reading, most: int) -> CopiedRange:
-    """Copy every cut, in at most `most` tasks; after a failure no new file is left.
+    """Copy every share, in at most `most` tasks; after a failure no new file is left.
 
     Raises:
         PipelineError: a task failed, with its sentence, or Spark failed, with the first line of its error.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
     try:
-        rows = collected(spark, len(reading.cuts), task(reading), RESULT_DDL, most=most)
+        rows = collected(spark, len(reading.shares), task(reading), RESULT_DDL, most=most)
     except BaseException:
         delete_written(reading.place, reading.table, reading.name)
         raise

@@ -15,6 +15,7 @@ from relay.pipeline.export import beginning, distribute
 from relay.pipeline.export import skipped_rows as left_out
 from relay.pipeline.export.commits import Commits, Copied
 from relay.pipeline.export.distribute import CopiedRange
+from relay.pipeline.export.sizes import Sizes
 from relay.pipeline.export.skipped_rows import SkippedRange, SkippedRows
 from relay.pipeline.lake import epoch, witness
 from relay.pipeline.lake.after_commit import CommitGuard, in_lake
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Progress = Callable[[str], None]
-BATCH_ROWS = 2_000_000
-FILE_ROWS = 500_000
+SIZES = Sizes()
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,7 @@ def run(
     register: bool = False,
     adopt: bool = False,
     new_lake: bool = False,
-    batch_rows: int = BATCH_ROWS,
-    file_rows: int = FILE_ROWS,
+    sizes: Sizes = SIZES,
 ) -> Exported:
     """Export everything that was safe to export when this began.
 
@@ -92,8 +91,7 @@ def run(
         register: let the core drop only verified days from now on.
         adopt: let the lake follow this server, although it followed another one until now, or the lake or the server was restored.
         new_lake: begin a new lake instead of the one until now; nothing in the new one counts as verified.
-        batch_rows: about how many rows one commit adds; a larger transaction is one commit all the same.
-        file_rows: about how many rows one file holds.
+        sizes: of commits, statements and files.
 
     Raises:
         ConflictError: another export was faster.
@@ -114,7 +112,7 @@ def run(
     standby = replica.read(database, cluster)
     if standby:
         say(str(standby))
-    job = _Export(lake, database, spark, say, cluster, prepared, max(STEP, batch_rows // STEP * STEP), file_rows, standby)
+    job = _Export(lake, database, spark, say, cluster, prepared, sizes, standby)
     beginning.tie_both(lake, database, cluster, prepared, new_lake=new_lake)
     job.carry_out(register=to_register)
     return job.result()
@@ -138,8 +136,7 @@ class _Export:
     say: Progress
     cluster: Cluster
     prepared: Prepared
-    batch_rows: int
-    file_rows: int
+    sizes: Sizes = SIZES
     standby: Replica | None = None
     began: float = field(default_factory=time.monotonic)
     rows: int = 0
@@ -150,6 +147,7 @@ class _Export:
     left_out: SkippedRange = field(default_factory=SkippedRange)
     start: int | None = None
     end: int = 0
+    last: CopiedRange | None = None
     guard: CommitGuard = field(default_factory=CommitGuard)
 
     def carry_out(self, *, register: bool) -> None:
@@ -234,10 +232,10 @@ class _Export:
         return handle
 
     def _plan(self, source: Database, start: int, safe: int) -> ExportBatch:
-        values = {"start": str(start), "safe": str(safe), "most": self.batch_rows, "step": STEP}
-        rows, before_last, marks = source.one("plan_batch", values)
-        batch = batch_of(start, safe, (rows, before_last, marks), self.batch_rows)
-        if batch.rows <= self.batch_rows:
+        most = self.sizes.next_rows(self.last, distribute.slots(self.spark()))
+        rows, before_last, marks = source.one("plan_batch", {"start": str(start), "safe": str(safe), "most": most, "step": STEP})
+        batch = batch_of(start, safe, (rows, before_last, marks), most)
+        if batch.rows <= most:
             return batch
         [[rows]] = source.fetch("count_range", {"low": str(marks[0]), "high": str(marks[0] + 1)})
         return ExportBatch(batch.start, batch.end, rows, (marks[0],) * -(-rows // STEP))
@@ -251,9 +249,9 @@ class _Export:
         """Copy a batch and commit it with its offset, through the handle that the offset was read from."""
         if batch.end <= batch.start:
             raise PipelineError(f"The export would go back from transaction {batch.start} to {batch.end}: nothing was written.")
-        chosen = cuts(batch, slots=distribute.slots(self.spark()), largest=self.file_rows)
-        chosen += whole(self.cluster.next, foreign, self.file_rows)
-        commits = Commits(self.lake, self.database, self.cluster, self.spark, self.prepared.columns)
+        chosen = cuts(batch, slots=distribute.slots(self.spark()), largest=self.sizes.cut_rows)
+        chosen += whole(self.cluster.next, foreign, self.sizes.cut_rows)
+        commits = Commits(self.lake, self.database, self.cluster, self.spark, self.prepared.columns, self.sizes.full)
         # A later transaction may have settled a row again: then it is in another batch than the one from which the lake has it.
         position = batch.start if self.prepared.begin is None else self.prepared.begin
         written = commits.make(source, handle, Copied("read_cut", chosen, batch.end, position), then=partial(self._count, batch))
@@ -262,7 +260,7 @@ class _Export:
 
     def _count(self, batch: ExportBatch, written: CopiedRange) -> None:
         """Add what was committed to the result."""
-        self.guard.committed = True
+        self.guard.committed, self.last = True, written
         self.rows, self.files, self.batches = self.rows + written.rows, self.files + len(written.files), self.batches + 1
         self.known, self.differing, self.end = self.known + written.known, self.differing + written.differing, batch.end
 

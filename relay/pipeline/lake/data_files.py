@@ -30,6 +30,8 @@ _BIG = frozenset({"content", "body", "options"})
 
 With a dictionary the size in the footer says nothing of what the rows have in memory: thousands may share one value.
 """
+FULL = 256 << 20
+"""Bytes of a full file. Spark's tasks and object stores read files of 128 to 512 MB well."""
 _UNIQUE = frozenset({"id", "xid", "seq", "archived_xid"})
 FOOTERS_AT_ONCE = 16
 """An object store answers each request slowly, but many at a time."""
@@ -56,23 +58,27 @@ class DataFile:
 
 
 class DayWriter:
-    """Writes batches of one table's schema (with the column `day`, if that is how it is partitioned) to one new file a day.
+    """Writes batches of one table's schema (with the column `day`, if that is how it is partitioned) to new files of one day each.
 
     Args:
         place: root of the lake.
         table: the table's name.
         schema: the table's schema, to which each batch is cast.
         name: beginning of the files' names, different for every writer there ever is.
+        full: from this many bytes on a file is finished, and the day's next rows get another one; None for one file a day.
     """
 
-    def __init__(self, place: LakeLocation, table: str, schema: pa.Schema, name: str) -> None:
+    def __init__(self, place: LakeLocation, table: str, schema: pa.Schema, name: str, *, full: int | None = None) -> None:
         self._place = place
         self._root = place.path(place.table(table))
         self._filesystem = place.filesystem()
         self._schema = schema
         self._name = name
+        self._full = full
         self._by_day = DAY.name in schema.names
-        self._files: dict[date | None, _File] = {}
+        self._files: list[_File] = []
+        self._open: dict[date | None, _File] = {}
+        self._finished: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write a batch; LakeError or UnreachableError if the lake does not take it."""
@@ -80,23 +86,28 @@ class DayWriter:
             days: list[date | None] = pc.unique(batch.column(DAY.name)).to_pylist() if self._by_day else [None]
             for day in days:
                 part = batch if len(days) == 1 else batch.filter(pc.equal(batch.column(DAY.name), day))
-                self._file(day).write(part)
+                file = self._file(day)
+                file.write(part)
+                if self._full is not None and file.bytes >= self._full:
+                    self._finished.append(self._open.pop(day).close())
 
     def close(self) -> list[DataFile]:
         """Finish every file and describe it; errors as `write`."""
         with sentences(self._place):
-            return [file.close() for file in self._files.values()]
+            return [*self._finished, *(file.close() for file in self._open.values())]
 
     def abort(self) -> None:
         """Remove every file, as far as the lake lets us; a file that stays belongs to no table, and a vacuum removes it."""
-        for file in self._files.values():
+        for file in self._files:
             file.abort()
 
     def _file(self, day: date | None) -> _File:
-        if day not in self._files:
+        if day not in self._open:
             folder = "" if day is None else f"{DAY.name}={day.isoformat()}/"
-            self._files[day] = _File(self._filesystem, self._root, f"{folder}{self._name}.parquet", day, without_day(self._schema))
-        return self._files[day]
+            path = f"{folder}{self._name}-{len(self._files)}.parquet"
+            self._open[day] = _File(self._filesystem, self._root, path, day, without_day(self._schema))
+            self._files.append(self._open[day])
+        return self._open[day]
 
 
 class _File:
@@ -107,10 +118,10 @@ class _File:
         if isinstance(filesystem, fs.LocalFileSystem):  # an object store has no folders, and may not let us look up its bucket
             filesystem.create_dir(self._full.rpartition("/")[0], recursive=True)
         small = [field.name for field in schema if field.name not in _BIG]
+        self._sink = filesystem.open_output_stream(self._full)
         self._writer = pq.ParquetWriter(
-            self._full,
+            self._sink,
             schema,
-            filesystem=filesystem,
             compression="zstd",
             compression_level=1,
             use_dictionary=[name for name in small if name not in _UNIQUE],
@@ -126,14 +137,22 @@ class _File:
         self._rows += batch.num_rows
         self._statistics.add(batch)
 
+    @property
+    def bytes(self) -> int:
+        """How many were written so far."""
+        return int(self._sink.tell())
+
     def close(self) -> DataFile:
         self._writer.close()
+        self._sink.close()
         size = self._filesystem.get_file_info(self._full).size
         return DataFile(self._path, self._day, size, self._rows, self._statistics.as_json())
 
     def abort(self) -> None:
         with suppress(OSError):
             self._writer.close()
+        with suppress(OSError):
+            self._sink.close()
         with suppress(OSError):
             self._filesystem.delete_file(self._full)
 

@@ -1,4 +1,4 @@
-"""One cut of the archive, read by ADBC and written to files of the lake; runs inside Spark's tasks."""
+"""One share of the archive, read by ADBC cut by cut and written to files of the lake; runs inside Spark's tasks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ class Reading:
         expected: what `check` must give, but the bound may be higher.
         select: statement of a cut with `@low@`, `@high@`, `@part@` and `@parts@`.
         name: beginning of the names of the files of this batch.
+        shares: what each task reads. Each cut is a statement of its own, so that no snapshot is held for as long as a file takes.
         known: finds rows that the lake has already; None if it cannot have any.
+        full: bytes of a full file.
     """
 
     conninfo: str = field(repr=False)
@@ -48,12 +50,13 @@ class Reading:
     table: str
     schema: pa.Schema
     name: str
-    cuts: tuple[RowRange, ...]
-    known: AlreadyExported | None = None
+    shares: tuple[tuple[RowRange, ...], ...]
+    known: AlreadyExported | None
+    full: int
 
 
 def task(reading: Reading) -> Read:
-    """The function that a task calls with the number of a cut."""
+    """The function that a task calls with the number of a share."""
 
     def copy(number: int) -> Iterator[pa.RecordBatch]:
         yield _copy(reading, number)
@@ -62,12 +65,12 @@ def task(reading: Reading) -> Read:
 
 
 def _copy(reading: Reading, number: int) -> pa.RecordBatch:
-    """Copy a cut, and return a row for each new file."""
-    # Spark may run a cut twice at once (speculation, an executor that was only thought lost): neither run may undo the other's file.
-    writer = DayWriter(reading.place, reading.table, reading.schema, f"{reading.name}-{number}-{uuid.uuid4()}")
+    """Copy a share, and return a row for each new file."""
+    # Spark may run a share twice at once (speculation, an executor that was only thought lost): neither run may undo the other's files.
+    writer = DayWriter(reading.place, reading.table, reading.schema, f"{reading.name}-{number}-{uuid.uuid4()}", full=reading.full)
     known = differing = 0
     try:
-        for batch in _rows(reading, reading.cuts[number]):
+        for batch in _rows(reading, reading.shares[number]):
             found = batch if reading.known is None else reading.known.without(reading.place, batch)
             if reading.known is not None:
                 known, differing = known + batch.num_rows - found.num_rows, differing + reading.known.differing
@@ -84,12 +87,13 @@ def _result(files: Iterable[DataFile], known: int, differing: int) -> pa.RecordB
     return pa.RecordBatch.from_pylist([*map(asdict, files), {**nothing, "known": known, "differing": differing}], schema=RESULT)
 
 
-def _rows(reading: Reading, cut: RowRange) -> Iterator[pa.RecordBatch]:
-    """The rows of a cut in the table's schema; refuses another server than the one that was asked for the cuts."""
+def _rows(reading: Reading, share: Iterable[RowRange]) -> Iterator[pa.RecordBatch]:
+    """The rows of a share in the table's schema; refuses another server than the one that was asked for the cuts."""
     with adbc.connected(reading.conninfo) as connection:
         _check(connection.one(reading.check), reading)
-        for batch in connection.batches(statement(reading.select, cut)):
-            yield complete(batch, reading.schema)
+        for cut in share:
+            for batch in connection.batches(statement(reading.select, cut)):
+                yield complete(batch, reading.schema)
 
 
 def statement(select: str, cut: RowRange) -> str:

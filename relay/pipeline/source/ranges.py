@@ -62,6 +62,12 @@ def whole(low: int, rows: int, largest: int) -> list[RowRange]:
     return list(_divided(low, BEYOND, -(-rows // largest))) if rows else []
 
 
+def shares(cuts: Sequence[RowRange], number: int) -> tuple[tuple[RowRange, ...], ...]:
+    """The cuts, in their order, in at most `number` shares of as many cuts each, give or take one; a task reads one share."""
+    count = min(number, len(cuts))
+    return tuple(tuple(cuts[len(cuts) * part // count : len(cuts) * (part + 1) // count]) for part in range(count))
+
+
 def _cuts(batch: ExportBatch, often: Counter[int], first: int) -> Iterator[RowRange]:
     """Each mark begins a cut; a mark that occurs several times is a huge transaction, which is divided by `seq`."""
     low = batch.start

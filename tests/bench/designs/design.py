@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import psycopg
 
+from relay.memory import KEPT, WIDEST
 from relay.message import Position
 from relay.postgres.array_literal import literal
 from relay.queries import statements
@@ -56,7 +57,7 @@ def text(name: str) -> str:
 @cache
 def size() -> str:
     """The relay's own expression for the size of a message."""
-    return statements.text("size").strip()
+    return statements.text("size").strip().replace("@kept@", str(KEPT)).replace("@widest@", str(WIDEST))
 
 
 def composed(name: str, **parts: str) -> bytes:
