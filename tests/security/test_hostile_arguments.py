@@ -203,3 +203,49 @@ def test_no_json_is_kept_that_no_dump_could_have(outbox: psycopg.Connection[Any]
     outbox.execute("INSERT INTO queue_message_relay (name, version, host, pid) VALUES ('n', 'v', 'h', 1)")
     with login(database_url, role) as url, psycopg.connect(url) as connection, pytest.raises(errors.CheckViolation, match="16777216"):
         connection.execute(HUGE[role].encode())
+
+
+@pytest.mark.parametrize("name", ["name", "version", "host"])
+def test_a_relay_registers_under_no_name_that_fills_an_operators_memory(
+    outbox: psycopg.Connection[Any], database_url: str, name: str
+) -> None:
+    """`relay status` and `relay show` read it whole."""
+    outbox.execute("INSERT INTO queue_message_relay (name, version, host, pid) VALUES ('n', 'v', 'h', 1)")
+    statement = f"UPDATE queue_message_relay SET {name} = repeat('x', 5000)"
+    with login(database_url, "queue_message_relay") as url, psycopg.connect(url) as connection, pytest.raises(errors.CheckViolation):
+        connection.execute(statement.encode())
+
+
+DEEP: Final = {
+    "queue_message_producer": "INSERT INTO queue_message (exchange, content) VALUES ('e', pg_temp.deep(%s))",
+    "queue_message_receiver": "INSERT INTO queue_message (exchange, content) VALUES ('e', pg_temp.deep(%s))",
+    "queue_message_producer keyed": (
+        "INSERT INTO queue_message_keyed (exchange, content, dedup_key) VALUES ('e', pg_temp.deep(%s), gen_random_uuid()::text)"
+    ),
+    "queue_message_etl": "UPDATE queue_message_stats_day SET codes = pg_temp.deep(%s)",
+    "queue_message_relay": "UPDATE queue_message_relay SET state = pg_temp.deep(%s)",
+}
+LEVELS: Final = """
+    CREATE FUNCTION pg_temp.deep(levels integer) RETURNS jsonb LANGUAGE plpgsql AS $$
+    DECLARE
+        made jsonb := '1';
+    BEGIN
+        FOR level IN 1..levels LOOP
+            made := CASE level % 2 WHEN 1 THEN jsonb_build_array(made) ELSE jsonb_build_object('', made) END;
+        END LOOP;
+        RETURN made;
+    END $$
+"""
+
+
+@pytest.mark.parametrize("door", DEEP)
+def test_no_json_is_kept_that_is_too_deep_to_be_read_again(outbox: psycopg.Connection[Any], database_url: str, door: str) -> None:
+    """PostgreSQL builds and prints more levels than it reads: one such row, and a dump brings no row of its table back."""
+    outbox.execute("INSERT INTO queue_message_stats_day VALUES ('2024-05-01Z', 'e', 'k', 1, 0, 0, 0, 0, 1, '{}', '{}', '{}', '{}', 1, 1)")
+    outbox.execute("INSERT INTO queue_message_relay (name, version, host, pid) VALUES ('n', 'v', 'h', 1)")
+    with login(database_url, door.partition(" ")[0]) as url, psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(LEVELS.encode())
+        connection.execute(DEEP[door].encode(), [5500])
+        for levels in (9000, 14_000):
+            with pytest.raises(errors.CheckViolation, match=r"depth|levels"):
+                connection.execute(DEEP[door].encode(), [levels])

@@ -173,6 +173,25 @@ async def test_statistics_of_an_empty_queue_make_no_head_dear(queue: Queue) -> N
     assert 3000 == await queue.value("SELECT blocked_keys FROM queue_message_status")
 
 
+@pytest.mark.parametrize("failed", [False, True])
+async def test_a_key_is_looked_at_once_however_many_of_its_messages_wait(queue: Queue, *, failed: bool) -> None:
+    """A look at its head passes all that an open snapshot keeps of the key. While the head is sent, the key is not blocked."""
+    await queue.sql("ALTER TABLE queue_message SET (autovacuum_enabled = off)")
+    async with await psycopg.AsyncConnection.connect(queue.url) as other, unchecked(queue):
+        await other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        await other.execute("SELECT 1 FROM queue_message")
+        await queue.sql("INSERT INTO queue_message (exchange, ordering_key) SELECT 'e', 'k' FROM generate_series(1, 5000)")
+        await queue.sql("DELETE FROM queue_message")
+        await queue.sql("""INSERT INTO queue_message (exchange, ordering_key, available_at)
+            SELECT 'e', 'k', now() + interval '1 h' FROM generate_series(1, 3000) n""")
+        await queue.sql("UPDATE queue_message SET last_error = CASE WHEN %s THEN 'nacked: no' END", failed)
+
+        assert await pages(queue, "SELECT count(*) FROM queue_message_waiting_heads()") < 60_000
+        assert ["k"] == [key for (key,) in await queue.sql("SELECT queue_message_waiting_heads()")]
+        await queue.sql("UPDATE queue_message SET lock_expires_at = now() + interval '1 h'")
+        assert [] == await queue.sql("SELECT queue_message_waiting_heads()")
+
+
 async def test_a_sweep_goes_on_where_the_last_one_ended_and_begins_anew(queue: Queue) -> None:
     """An expired lock is found in any page, and again in the next round."""
     await resize(queue, "queue_message_sweep_minute", "100000", "10")
