@@ -7,6 +7,8 @@ import os
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+NO_TABLE = ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND", "DELTA_PATH_DOES_NOT_EXIST")
+"""The conditions by which Delta says that a folder is missing, or holds no table."""
 TABLES = ("archive", "stats_window", "stats_hour", "stats_day")
 
 
@@ -24,7 +26,9 @@ def register(spark: SparkSession, table: str, location: str) -> str:
     try:
         # CREATE TABLE would make an empty table in a folder that has none, which the pipeline then refuses.
         spark.sql(f"DESCRIBE DETAIL delta.`{location}`")
-    except AnalysisException:
+    except AnalysisException as error:
+        if error.getCondition() not in NO_TABLE:
+            raise
         return "not in the lake yet"
     spark.sql(f"CREATE TABLE IF NOT EXISTS outbox.{table} USING delta LOCATION '{location}'")
     return "registered"
