@@ -26,7 +26,7 @@ MOST = 1000
 class Meant:
     """Messages to erase: ids of archived ones by their places; how many are not archived yet; what is not known.
 
-    `unknown` ids have no message here. `unsure` replays are of one of several messages with an id, and the audit does not say of which.
+    `unknown` ids have no message here. `unsure` replays are of one of several messages with an id, and nothing says of which.
     """
 
     archived: dict[str, UUID] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def _refuse_shared(message: Archived, story: Iterable[dict[str, Any]]) -> None:
 
 
 def _replays(opened: OperatorSession, message: Archived, meant: Meant, *, strict: bool) -> Iterator[Archived]:
-    """The replays of a message by their places; if the id is one of several messages', only those that the audit calls its replays."""
+    """The replays of a message by their places; if the id is one of several messages', only those that audit or ledger call its own."""
     for replay in _rows(opened, "list_replays", message if strict else Archived(message.id)):
         if strict and replay["of_place"] != f"{message.xid}/{message.seq}":
             meant.unsure += 1

@@ -160,8 +160,8 @@ def test_a_part_is_erased_though_its_bundle_is_gone(cli: Cli, seeded: Seeded) ->
     assert "1 message erased\n" == cli("erase", part)
 
 
-def test_replays_of_one_of_several_messages_are_those_that_the_audit_names(cli: Cli, seeded: Seeded) -> None:
-    """A replay from the lake says only the id, which a stranger may have chosen: it stays, and is counted."""
+def test_replays_of_one_of_several_messages_are_those_that_audit_or_ledger_name(cli: Cli, seeded: Seeded) -> None:
+    """A note from before migration 44 says only the id, which a stranger may have chosen: such a replay stays, and is counted."""
     id_ = str(uuid4())
     for _ in range(2):
         seeded.archive("success", id=id_, content=f'"{SECRET}"')
@@ -169,12 +169,13 @@ def test_replays_of_one_of_several_messages_are_those_that_the_audit_names(cli: 
     for place in (mine, theirs):
         xid, seq = place.split("/")
         seeded.run("SELECT queue_message_replay_at(%s, %s::text::xid8, %s)", id_, xid, int(seq))
-    given = "'{1}', '{1}', ARRAY[%s::uuid], '{orders}', '{k}', '{1}', '{NULL}', ARRAY['{}'], '{NULL}', '{NULL}'"
-    seeded.run(f"SELECT queue_message_replay_rows('j', {given})", id_)
+    seeded.run("UPDATE queue_message_audit SET became = became - 'place' WHERE became ->> 'place' = %s", theirs)
+    given = "ARRAY[%s]::xid8[], ARRAY[%s]::bigint[], ARRAY[%s]::uuid[], '{orders}', '{k}', '{1}', '{NULL}', ARRAY['{}'], '{NULL}', '{NULL}'"
+    seeded.run(f"SELECT queue_message_replay_rows('j', {given})", *mine.split("/"), id_)
     seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
 
     found = cli.json("erase", f"{id_}@{mine}")
-    assert (2, 1) == (found["messages"], found["unsure"])
+    assert (3, 1) == (found["messages"], found["unsure"])
     assert 2 == _traces(seeded)
 
 

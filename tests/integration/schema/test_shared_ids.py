@@ -9,6 +9,12 @@ from tests.support.relays.cli import Cli, Seeded
 
 pytestmark = pytest.mark.ids("B13")
 WAITING = "SELECT routing_key FROM queue_message ORDER BY seq"
+FIRST = "SELECT xid::text, seq FROM queue_message_archive WHERE id = %s AND replay_of IS NULL ORDER BY routing_key"
+LAKE = """
+    SELECT queue_message_replay_rows('a job', ARRAY[xid], ARRAY[seq], ARRAY[id], ARRAY[exchange], ARRAY[routing_key], ARRAY[content::text],
+        ARRAY[body], ARRAY[options::text], ARRAY[ordering_key], ARRAY[expires_at], {})
+    FROM queue_message_archive WHERE routing_key = 'ours'
+"""
 PLACE = "SELECT id || '@' || xid || '/' || seq FROM queue_message_archive WHERE routing_key = %s"
 
 
@@ -75,12 +81,14 @@ def test_a_watch_replays_the_message_that_it_answers(cli: Cli, seeded: Seeded, s
     assert [(meant,)] == seeded.run(WAITING)
 
 
-@pytest.mark.parametrize("way", ["command", "watch", "filter"])
+@pytest.mark.parametrize("way", ["command", "command, same id", "watch", "filter", "lake", "lake, same id"])
 @pytest.mark.parametrize("sent", [False, True])
 def test_a_replay_of_one_does_not_count_for_the_other(cli: Cli, seeded: Seeded, shared: str, way: str, *, sent: bool) -> None:
     """The other stays unanswered, also for a watch, and may be replayed; the one itself only with --again, by place alone."""
-    if way == "command":
-        cli("dead", "replay", _place(seeded, "ours"))
+    if way.startswith("command"):
+        cli("dead", "replay", _place(seeded, "ours"), *(["--same-id"] if "same" in way else []))
+    elif way.startswith("lake"):
+        seeded.run(LAKE.format("same" in way))
     elif way == "watch":
         seeded.run("SELECT queue_message_dead_replay(id, xid, seq, 1) FROM queue_message_archive WHERE routing_key = 'ours'")
     else:
@@ -88,10 +96,7 @@ def test_a_replay_of_one_does_not_count_for_the_other(cli: Cli, seeded: Seeded, 
     if sent:
         seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
     assert ["theirs"] == [row["routing_key"] for row in cli.json("dead", "list")]
-    ours, theirs = [
-        f"{shared}@{xid}/{seq}"
-        for xid, seq in seeded.run("SELECT xid::text, seq FROM queue_message_archive WHERE id = %s ORDER BY routing_key", shared)
-    ]
+    ours, theirs = [f"{shared}@{xid}/{seq}" for xid, seq in seeded.run(FIRST, shared)]
     assert f"message {ours} was refused: it was replayed as" in cli.refused("dead", "replay", ours, code=1)
     assert [(0,)] == seeded.run("SELECT count(*) FROM queue_message WHERE routing_key = 'theirs'")
     cli("dead", "replay", theirs)
