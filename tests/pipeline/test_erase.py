@@ -198,6 +198,30 @@ def test_a_part_takes_its_bundle_along(lake: Lake, database: Database, database_
     assert 0 == erase.run(lake=lake, database=database, say=quiet, ids=[C]).messages
 
 
+@pytest.mark.parametrize("strangers", ["lake", "postgresql"])
+@pytest.mark.parametrize("named", [A, f"{A}@{{}}/{{}}"], ids=["id", "place"])
+def test_strangers_with_the_id_of_a_bundle_do_not_keep_a_part(
+    lake: Lake, database: Database, database_url: str, archived: Archived, named: str, strangers: str
+) -> None:
+    """Their id is refused, so nothing of theirs is erased; the bundle's place is enough for the erasure of the part."""
+    place, bundle = archived(
+        {"id": A, "result": "discarded", "error_code": "bundled", "error_detail": f"sent within {C}"},
+        {"id": C},
+    )
+    foreign = [{"id": C, "exchange": "mine"}] * 3
+    if strangers == "lake":
+        archived(*foreign)
+    export(lake, database)
+    if strangers == "postgresql":
+        archived(*foreign)
+    part = named.format(*place)
+    erase_in_postgres(database_url, "exchange <> 'mine'")
+    check_shared(lake, database, C, part)
+
+    assert 2 == erase.run(lake=lake, database=database, say=quiet, ids=[part, f"{C}@{bundle[0]}/{bundle[1]}"]).messages
+    assert [1, 2] == erased_in(lake)
+
+
 def test_a_day_that_postgresql_has_dropped_is_erased_in_the_lake(
     lake: Lake, database: Database, database_url: str, archived: Archived
 ) -> None:
