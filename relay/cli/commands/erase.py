@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import UUID
@@ -19,33 +19,12 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 MOST = 1000
-"""How many rows with one id, and how many replays of a message, are looked at."""
-
-
-@dataclass
-class Meant:
-    """Messages to erase: ids of archived ones by their places; how many are not archived yet; what is not known.
-
-    `unknown` ids have no message here. `unsure` replays are of one of several messages with an id, and nothing says of which.
-    """
-
-    archived: dict[str, UUID] = field(default_factory=dict)
-    waiting: int = 0
-    unknown: int = 0
-    unsure: int = 0
-
-    def add(self, story: Iterable[dict[str, Any]], id_: UUID) -> None:
-        """Take in all that `relay show` tells of an id or a place."""
-        for part in story:
-            if part["archived_at"]:
-                self.archived[part["place"]] = id_
-            else:
-                self.waiting += 1
+"""How many messages with one id are looked at, to see whether it has several."""
 
 
 @dataclass(frozen=True)
 class ArchiveErasure:
-    """The result; its fields are those of the JSON. `waiting` messages are meant and not archived yet; the others are as in `Meant`."""
+    """The result; its fields are those of the JSON. `waiting` messages are meant and not archived yet; the others are as in `_Erasure`."""
 
     messages: int
     waiting: int
@@ -64,92 +43,129 @@ def erase(
     """Erase contents, headers, ordering keys and error texts of archived messages, of their replays and of their bundles.
 
     Ids, exchanges, routing keys, times, results and codes stay. An erased message cannot be replayed; a dead one counts as acknowledged.
-    The lake has copies: run `relay pipeline erase` with the same ids and keys afterwards. Run this again for messages that were not
-    archived yet.
+    An id means the message that has it when the command begins. The lake has copies: run `relay pipeline erase` with the same ids and
+    keys afterwards. Run this again for messages that were not archived yet.
     """
     asked, keys = messages or [], list(dict.fromkeys(ordering_keys or ()))
     if not asked and not keys:
         raise typer.BadParameter("Say what to erase: ids of messages, --ordering-key, or both.")
     with console() as opened:
-        erased, meant = _erase_all(opened, asked, keys, dry_run=dry_run)
-        if keys:
-            meant.waiting += opened.row("count_waiting_under", ordering_keys=keys)["messages"]
-    if meant.unknown == len(asked) and not keys and not meant.archived and not meant.waiting:
+        done = _Erasure(opened, dry_run=dry_run)
+        with done.accounted():
+            done.carry_out(asked, keys)
+            waiting = len(done.waiting) + (opened.row("count_waiting_under", ordering_keys=keys)["messages"] if keys else 0)
+    if done.unknown == len(set(asked)) and not keys:
         not_found(f"No message has the id {asked[0]}, neither in the queue nor in the archive.")
-    _show(ArchiveErasure(erased, meant.waiting, meant.unknown, meant.unsure, dry_run), as_json=as_json)
+    _show(ArchiveErasure(done.erased, waiting, done.unknown, len(done.unsure), dry_run), as_json=as_json)
 
 
-def _erase_all(opened: OperatorSession, asked: Sequence[Archived], keys: list[str], *, dry_run: bool) -> tuple[int, Meant]:
-    """Erase until no more messages are found: a replay that was made meanwhile has the contents under a new id."""
-    meant = _meant(opened, asked)
-    erased = _erase(opened, meant, keys, dry_run=dry_run)
-    while not dry_run:
-        before, meant = meant, _meant(opened, asked)
-        if meant.archived.keys() <= before.archived.keys():
-            break
-        erased += _erase(opened, meant, [], dry_run=False)
-    return erased, meant
+@dataclass
+class _Erasure:
+    """Messages to erase by their places: what is named, the bundles that it was sent in, all replays, and the replays of replays.
 
+    `archived` messages have their ids; `waiting` ones are not archived yet; `unknown` ids had no message here at the beginning. `unsure`
+    replays are of one of several messages with an id, and the audit does not say of which.
+    """
 
-def _meant(opened: OperatorSession, asked: Sequence[Archived]) -> Meant:
-    """The messages that are asked for, the bundles that these were sent in, all their replays, and the replays of replays."""
-    meant, todo, seen, named = Meant(), list(asked), set[str](), set(map(str, asked))
-    while todo:
-        message = todo.pop()
-        if str(message) in seen:
-            continue
-        seen.add(str(message))
-        story = _rows(opened, "show_message", message)
-        if str(message) in named:
-            _refuse_shared(message, story)
-            meant.unknown += not story
-        meant.add(story, message.id)
-        todo += _bundles(story)
-        todo += _replays(opened, message, meant, strict=message.xid is not None and str(message) in named)
-    return meant
+    opened: OperatorSession
+    dry_run: bool
+    erased: int = 0
+    archived: dict[str, UUID] = field(default_factory=dict)
+    waiting: set[Archived] = field(default_factory=set)
+    unknown: int = 0
+    unsure: set[Archived] = field(default_factory=set)
+    _sole: dict[UUID, bool] = field(default_factory=dict)
+    """Whether an id's message was the only one with it when this was first asked; not if it was named by its place alone."""
 
+    def carry_out(self, asked: Sequence[Archived], keys: list[str]) -> None:
+        """Erase until no more messages are found: a replay that was made meanwhile has the contents under a new id."""
+        ids_first = sorted(dict.fromkeys(asked), key=lambda message: message.xid is not None)
+        named = [place for message in ids_first for place in self._named(message)]
+        while self._look(named) or keys:
+            self._erase(keys)
+            keys = []
+            if self.dry_run:
+                break
 
-def _rows(opened: OperatorSession, name: str, message: Archived) -> list[dict[str, Any]]:
-    found = opened.rows(name, **message._asdict(), most=MOST)
-    if len(found) == MOST:
-        refuse(f"The id {message.id} has {MOST:,} messages or replays, and nothing was erased: erase by their ordering key.")
-    return found
+    @contextlib.contextmanager
+    def accounted(self) -> Iterator[None]:
+        """Whatever ends the command before it is through, say how many messages are erased."""
+        try:
+            yield
+        except BaseException:
+            if self.erased and not self.dry_run:
+                complain(f"{count(self.erased, 'message')} erased before this error: run this again for the others.")
+            raise
 
+    def _named(self, message: Archived) -> Iterator[Archived]:
+        """The places that are meant: of an id the only message with it, and its replays that have kept the id.
 
-def _refuse_shared(message: Archived, story: Iterable[dict[str, Any]]) -> None:
-    """Refuse an id that several messages have: producers choose ids, and may choose another's."""
-    if sum(part["replay_of"] != message.id for part in story) > 1:
-        refuse(
-            f"Several messages have the id {message.id}, and nothing was erased: `relay show {message.id}` shows their places, "
-            "ID@XID/SEQ names one."
-        )
-
-
-def _replays(opened: OperatorSession, message: Archived, meant: Meant, *, strict: bool) -> Iterator[Archived]:
-    """The replays of a message by their places; if the id is one of several messages', only those that audit or ledger call its own."""
-    for replay in _rows(opened, "list_replays", message if strict else Archived(message.id)):
-        if strict and replay["of_place"] != f"{message.xid}/{message.seq}":
-            meant.unsure += 1
+        What comes later under the id is another message. An id that several messages have is refused: producers choose ids.
+        """
+        story = self._story(message)
+        self.unknown += not story
+        if message.xid is None:
+            if not self._is_sole(message.id):
+                refuse(
+                    f"Several messages have the id {message.id}, and nothing was erased: `relay show {message.id}` shows their places, "
+                    "ID@XID/SEQ names one."
+                )
         else:
-            yield Archived.of(f"{replay['id']}@{replay['place']}")
+            self._sole.setdefault(message.id, False)
+        yield from (_at(message.id, part) for part in story)
+
+    def _look(self, named: Iterable[Archived]) -> bool:
+        """Follow what is named; whether this has found more archived messages."""
+        before, waited, todo, seen = len(self.archived), self.waiting, list(named), set[Archived]()
+        self.waiting, self.unsure = set(), set()
+        while todo:
+            message = todo.pop()
+            if message in seen:
+                continue
+            seen.add(message)
+            story = self._story(message)
+            if any(part["archived_at"] for part in story):
+                self.archived[f"{message.xid}/{message.seq}"] = message.id
+            elif story or message in waited:
+                self.waiting.add(message)
+            todo += self._bundles(message)
+            todo += self._replays(message)
+        self.unsure -= seen
+        return len(self.archived) > before
+
+    def _story(self, message: Archived) -> list[dict[str, Any]]:
+        return self.opened.rows("show_message", **message._asdict(), most=MOST)
+
+    def _is_sole(self, id_: UUID) -> bool:
+        if id_ not in self._sole:
+            story = self._story(Archived(id_))
+            self._sole[id_] = len(story) < MOST and sum(part["replay_of"] != id_ for part in story) <= 1
+        return self._sole[id_]
+
+    def _replays(self, message: Archived) -> Iterator[Archived]:
+        """The replays of a message; if several have its id, only those that the audit calls its replays."""
+        for row in self.opened.rows("list_replays_at", **message._asdict()):
+            replay = _at(row["id"], row)
+            if row["noted"] or self._is_sole(message.id):
+                yield replay
+            elif replay != message:
+                self.unsure.add(replay)
+
+    def _bundles(self, part: Archived) -> Iterator[Archived]:
+        """The bundle that holds the content too."""
+        for row in self.opened.rows("list_bundles", **part._asdict(), sent_within=f"^{BUNDLED_IN}$"):
+            yield _at(row["id"], row)
+
+    def _erase(self, keys: list[str]) -> None:
+        """Erase table by table, each in a transaction of its own."""
+        chosen = {"ids": list(self.archived.values()), "places": list(self.archived), "ordering_keys": keys}
+        for row in self.opened.rows("list_archive_parts"):
+            self.erased += self.opened.row("erase_part", part=row["part"], **chosen, dry_run=self.dry_run)["messages"]
 
 
-def _bundles(story: Iterable[dict[str, Any]]) -> Iterator[Archived]:
-    """The bundles that hold the content too."""
-    for part in story:
-        if (part["state"], part["error_code"]) == ("discarded", "bundled") and (
-            bundle := re.fullmatch(BUNDLED_IN, part["error_detail"] or "")
-        ):
-            yield Archived(UUID(bundle[1]))
-
-
-def _erase(opened: OperatorSession, meant: Meant, keys: list[str], *, dry_run: bool) -> int:
-    """Erase table by table, each in a transaction of its own; return how many messages."""
-    if not meant.archived and not keys:
-        return 0
-    chosen = {"ids": list(meant.archived.values()), "places": list(meant.archived), "ordering_keys": keys}
-    parts = [row["part"] for row in opened.rows("list_archive_parts")]
-    return sum(opened.row("erase_part", part=part, **chosen, dry_run=dry_run)["messages"] for part in parts)
+def _at(id_: UUID, row: Mapping[str, Any]) -> Archived:
+    xid, seq = row["place"].split("/")
+    return Archived(id_, xid, int(seq))
 
 
 def _show(done: ArchiveErasure, *, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
+from relay.cli.commands import erase as command
 from relay.devservers.process import poll
 from tests.support.relays.cli import Cli, Seeded
 from tests.support.servers.logins import login
@@ -90,6 +92,119 @@ def test_a_part_takes_its_bundle_along(cli: Cli, seeded: Seeded) -> None:
     assert 0 == _traces(seeded)
     assert [(["other"],)] == seeded.run("SELECT content FROM queue_message_archive WHERE error_code = 'bundled' AND id <> %s", part)
     assert 2 == len(cli.json("show", bundle)["folded"])
+
+
+def _bundle(seeded: Seeded, secret: str = SECRET) -> tuple[str, str, str]:
+    """A part with the secret, archived with its bundle; the part's id, its place and the bundle's id."""
+    seeded.run("INSERT INTO queue_message_keyed (exchange, content, bundle_key) VALUES ('orders', %s, 'b')", f'"{secret}"')
+    seeded.run("SELECT queue_message_fold(now() + interval '1 minute')")
+    [(part, place)] = seeded.run("SELECT id::text, xid || '/' || seq FROM queue_message_archive WHERE error_code = 'bundled'")
+    [(bundle,)] = seeded.run("SELECT id::text FROM queue_message")
+    _settle(seeded)
+    return part, place, bundle
+
+
+def _settle(seeded: Seeded) -> None:
+    """Archive all that waits."""
+    seeded.run("SELECT queue_message_archive_now(array_agg(id), 'success', NULL, NULL, 'relay-1') FROM queue_message")
+
+
+def _strangers(seeded: Seeded, id_: str, messages: int) -> None:
+    """Archived messages with this id, each sent after another."""
+    for _ in range(messages):
+        seeded.archive("success", id=id_, exchange="mine", content='"stranger"')
+
+
+@pytest.mark.parametrize("strangers", [1, 3])
+@pytest.mark.parametrize("how", ["id", "place"])
+def test_strangers_with_the_id_of_a_bundle_neither_stop_nor_join_an_erasure(
+    cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch, how: str, strangers: int
+) -> None:
+    """The bundle is found by the transaction that made it, and its replays by the audit."""
+    monkeypatch.setattr(command, "MOST", 3)
+    part, place, bundle = _bundle(seeded)
+    _strangers(seeded, bundle, strangers)
+    cli("replay", "--exchange", "orders")
+    cli("replay", "--exchange", "mine")
+    _settle(seeded)
+
+    assert "3 messages erased\n" == cli("erase", part if how == "id" else f"{part}@{place}")
+    assert 0 == _traces(seeded)
+    assert [(strangers * 2,)] == seeded.run("SELECT count(*) FROM queue_message_archive WHERE exchange = 'mine' AND options = '{}'")
+
+
+def test_a_bundle_that_a_restore_has_renumbered_is_found(cli: Cli, seeded: Seeded) -> None:
+    """Its transaction is then another one than that of its parts."""
+    part, _, bundle = _bundle(seeded)
+    seeded.run("SET session_replication_role = 'replica'")
+    seeded.run("UPDATE queue_message_archive SET xid = '2', options = '{}' WHERE id = %s", bundle)
+
+    assert "2 messages erased\n" == cli("erase", part)
+
+
+@pytest.mark.parametrize("how", ["command", "lake"])
+def test_a_message_that_a_place_names_is_erased_however_many_have_its_id(
+    cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Neither messages nor replays of them fill a limit; of replays that the audit does not name the number is said."""
+    monkeypatch.setattr(command, "MOST", 3)
+    id_ = _archive(seeded)
+    place = cli.json("show", id_)["story"][0]["place"]
+    _strangers(seeded, id_, 3)
+    given = "%s, '{1}', '{1}', ARRAY[%s::uuid], '{mine}', '{k}', '{1}', '{NULL}', ARRAY['{}'], '{NULL}', '{NULL}'"
+    for number in range(4):
+        if how == "lake":
+            seeded.run(f"SELECT queue_message_replay_rows({given})", f"j{number}", id_)
+        else:
+            cli("replay", "--exchange", "mine", "--again", "--limit", "1")
+    _settle(seeded)
+
+    assert cli.refused("erase", id_, code=1).startswith(f"Several messages have the id {id_}, and nothing was erased")
+    found = cli.json("erase", f"{id_}@{place}")
+    assert (1, 4 if how == "lake" else 0) == (found["messages"], found["unsure"])
+    assert 0 == _traces(seeded)
+
+
+def _beside(cli: Cli, seeded: Seeded, database_url: str, meanwhile: str, asked: list[str], code: int = 0) -> str:
+    """What an erasure prints, if a statement is committed while it waits for a lock of the last message's row."""
+    waits = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%queue_message_erase%'"
+    with psycopg.connect(database_url) as other:
+        other.execute("SELECT FROM queue_message_archive WHERE id = %s FOR SHARE", (asked[-1],))
+
+        def interrupt() -> None:
+            assert poll(lambda: bool(seeded.run(waits)), seconds=30)
+            [(pid,)] = seeded.run(waits)
+            seeded.run(meanwhile.replace("PID", str(pid)))
+            other.commit()
+
+        with ThreadPoolExecutor(1) as thread:
+            interrupted = thread.submit(interrupt)
+            printed = cli("erase", *asked, code=code)
+            interrupted.result()
+    return printed
+
+
+@pytest.mark.parametrize("meanwhile", ["archived", "waits"])
+def test_what_comes_meanwhile_under_the_id_is_another_message(cli: Cli, seeded: Seeded, database_url: str, meanwhile: str) -> None:
+    """An id means the message that has it when the command begins; the erasure of that one does not fail."""
+    id_ = _archive(seeded)
+    insert = f"INSERT INTO queue_message (id, exchange) VALUES ('{id_}', 'mine')"
+    settle = f"; SELECT queue_message_archive_now('{{{id_}}}', 'success', NULL, NULL, 'r')" if meanwhile == "archived" else ""
+
+    assert "1 message erased\n" == _beside(cli, seeded, database_url, insert + settle, [id_])
+    assert "" == cli.stderr
+    assert 0 == _traces(seeded)
+    assert [("mine", {})] == seeded.run("SELECT exchange, options FROM queue_message_archive WHERE exchange = 'mine'") or not settle
+
+
+def test_an_erasure_that_is_cut_short_says_what_it_has_erased(cli: Cli, seeded: Seeded, database_url: str) -> None:
+    """Each table of the archive is erased by itself: an error in a later one undoes nothing."""
+    sent, dead = _archive(seeded), _archive(seeded, "failed", "nacked")
+
+    assert "" == _beside(cli, seeded, database_url, "SELECT pg_terminate_backend(PID)", [sent, dead], code=4)
+    assert 1 == _traces(seeded)
+    assert cli.stderr.startswith("1 message erased before this error: run this again for the others.\n")
+    assert "1 message erased\n" == cli("erase", sent, dead)
 
 
 def test_another_message_with_the_same_id_is_not_erased(cli: Cli, seeded: Seeded) -> None:
