@@ -1,9 +1,7 @@
--- All replays of the archived message at a place; noted is false of a replay of which the audit does not say which of the messages with the id it
--- repeats.
-WITH noted AS MATERIALIZED (
-    SELECT (became ->> 'id')::uuid AS id, max(became ->> 'place') AS place FROM @schema@.queue_message_audit
-    WHERE action = 'replay' AND subject = %(id)s::text GROUP BY 1
+-- All replays of the archived message at a place; noted is false of a replay of which neither audit nor ledger says which of the messages with the
+-- id it repeats.
+WITH sent AS MATERIALIZED (
+    SELECT id, xid || '/' || seq AS place, CASE WHEN id <> replay_of THEN @schema@.queue_message_replay_place(replay_of, id) END AS of_place
+    FROM @schema@.queue_message_state WHERE replay_of = %(id)s
 )
-SELECT sent.id, sent.xid || '/' || sent.seq AS place, noted.place IS NOT NULL AS noted
-FROM @schema@.queue_message_state AS sent LEFT JOIN noted ON noted.id = sent.id AND sent.id <> sent.replay_of
-WHERE sent.replay_of = %(id)s AND coalesce(noted.place = format('%%s/%%s', %(xid)s::text, %(seq)s::bigint), true)
+SELECT id, place, of_place IS NOT NULL AS noted FROM sent WHERE coalesce(of_place = format('%%s/%%s', %(xid)s::text, %(seq)s::bigint), true)
