@@ -64,7 +64,7 @@ class _Erasure:
     """Messages to erase by their places: what is named, the bundles that it was sent in, all replays, and the replays of replays.
 
     `archived` messages have their ids; `waiting` ones are not archived yet; `unknown` ids had no message here at the beginning. `unsure`
-    replays are of one of several messages with an id, and the audit does not say of which.
+    replays are of one of several messages with an id, and nothing says of which.
     """
 
     opened: OperatorSession
