@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import accumulate
 from typing import Any
 
@@ -25,6 +25,8 @@ PIECE_BYTES = 32 << 20
 """How many bytes of contents are read at once, but at least one message."""
 _GENTLE = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
 """Contents of neighbours that are not wanted are not kept in memory."""
+_ROWS, _FEW = 8192, 512
+"""How many rows are decoded together at most, and of a large group, where wide rows may be neighbours among many narrow ones."""
 Position = tuple[int, int]
 
 
@@ -64,15 +66,14 @@ class LakeSource:
         columns["size"] = pc.scalar(0) if dry_run else _length("content") + _length("body") + _length("options")
         batches, done_before, places = [], 0, IdPlaces()
         with scanning(lake.place, "archive", dataset.files):
-            scanner = dataset.scanner(columns=columns, filter=selection.expression(), fragment_scan_options=_GENTLE)
-            for batch in scanner.to_batches():
+            for batch in _batches(dataset, columns, selection.expression()):
                 if selection.ids:
                     places.add(batch)
                 others = _others(batch, made)
                 left = _without(others, done)
                 done_before += others.num_rows - left.num_rows
                 batches.append(left.drop_columns(["id", "replay_of"]))
-        schema = pa.schema([field for field in scanner.projected_schema if field.name not in {"id", "replay_of"}])
+        schema = pa.schema([field for field in dataset.scanner(columns=columns).projected_schema if field.name not in {"id", "replay_of"}])
         found = pa.Table.from_batches(batches, schema).sort_by([(name, "ascending") for name in _ORDER])
         missing = sorted({each.lower() for each in selection.ids} - places.places.keys())
         return cls(lake.place, dataset, found, done_before, missing=missing, shared=places.shared)
@@ -90,13 +91,8 @@ class LakeSource:
     def _read(self, piece: pa.Table) -> list[dict[str, Any]]:
         places = {position: number for number, position in enumerate(_positions(piece))}
         rows: dict[int, dict[str, Any]] = {}
-        largest = max(1, pc.max(piece["size"]).as_py())
-        scanner = self._dataset.scanner(
-            columns=list(COLUMNS), filter=_around(piece), batch_size=max(1, min(4096, PIECE_BYTES // largest)), batch_readahead=1,
-            fragment_readahead=1, fragment_scan_options=_GENTLE,
-        )  # fmt: skip
         with scanning(self._place, "archive", self._dataset.files):
-            for batch in scanner.to_batches():
+            for batch in _batches(self._dataset, {name: pc.field(name) for name in COLUMNS}, _around(piece)):
                 mine = [number for number, position in enumerate(_positions(batch)) if position in places]
                 for row in batch.take(pa.array(mine, pa.int64())).to_pylist():
                     rows[places[row["xid"], row["seq"]]] = row
@@ -107,6 +103,23 @@ class LakeSource:
 
 _ORDER = ("archived_at", "archived_xid", "xid", "seq")
 """Messages of a key are archived in their order. Times can be compared across clusters, transaction ids cannot."""
+
+
+def _batches(dataset: ds.Dataset, columns: Mapping[str, pc.Expression], chosen: pc.Expression) -> Iterator[pa.RecordBatch]:
+    """Rows that are chosen, one row group after another: a scan of many groups reads ahead by rows, and a row may have 128 MB.
+
+    Within a group, rows are read together by their average size, or few of them if the group is larger than exported ones.
+    """
+    for file in dataset.get_fragments(chosen):
+        for fragment in file.split_by_row_group(chosen, dataset.schema):
+            [group] = fragment.row_groups
+            most = _ROWS if group.total_byte_size <= PIECE_BYTES else _FEW
+            average = max(1, group.total_byte_size // max(1, group.num_rows))
+            scanner = fragment.scanner(
+                dataset.schema, columns=dict(columns), filter=chosen, batch_size=max(1, min(most, PIECE_BYTES // average)),
+                batch_readahead=1, fragment_readahead=1, fragment_scan_options=_GENTLE,
+            )  # fmt: skip
+            yield from scanner.to_batches()
 
 
 def _length(column: str) -> pc.Expression:
