@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SEEN = "*"
 """Means, in place of queues, all queues that were seen to get messages of the same exchange and routing key."""
 CROWD = 1000
-"""How many messages to different places may share an id and its receipts: each receipt is compared with each of them."""
+"""How many messages may share an id and its receipts: each receipt is compared with each of them."""
 _MESSAGE = ["xid", "seq", "id", "exchange", "routing_key", "result", "archived_at", "confirmed_at"]
 
 
@@ -56,8 +56,7 @@ def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
     again = f.coalesce(f.lower("replay_of") == f.col("id"), f.lit(False))  # noqa: FBT003 - a value
     messages = _with_ends(messages.select(*_MESSAGE, begin.alias("begins_at"), again.alias("again")))
     mine = (
-        (f.col("message_id") == f.col("id"))
-        & f.col("counts")
+        (f.col("message_id") == f.col("taking"))
         & (f.col("received_at") >= f.col("begins_at"))
         & (f.col("ends_at").isNull() | (f.col("received_at") < f.col("ends_at")))
     )
@@ -65,25 +64,31 @@ def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
 
 
 def _with_ends(messages: DataFrame) -> DataFrame:
-    """The messages with their ends, whether a receipt `counts` for each, and whether it is `alone` in having been sent with its id."""
+    """The messages with their ends, and whether each is `alone` in having been sent with its id.
+
+    `taking` is the id whose receipts a message takes, or null: a join compares no null, so those beyond the crowd cost nothing.
+    """
     from pyspark.sql import Window  # noqa: PLC0415 - Spark only where it is used
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    order = ("begins_at", "archived_at", "xid", "seq")
+    # From the last row to the first, because Spark would add up all following rows again for each row.
+    order = [f.desc(name) for name in ("begins_at", "archived_at", "xid", "seq")]
     same_id = Window.partitionBy("id")
-    later = same_id.orderBy(*order).rowsBetween(1, Window.unboundedFollowing)
-    same_place = Window.partitionBy("id", "exchange", "routing_key").orderBy(*order).rowsBetween(1, Window.unboundedFollowing)
+    later = same_id.orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
+    same_place = Window.partitionBy("id", "exchange", "routing_key").orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
     success = f.col("result") == "success"
     replayed = f.min(f.when(f.col("again"), f.col("begins_at"))).over(later)
     repeated = f.min(f.when(success, f.col("begins_at"))).over(same_place)
     sent = f.count_if(~f.col("again") & success).over(same_id)
-    until_now = same_id.orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    sent_until_now, all_until_now = f.count_if(~f.col("again") & success).over(until_now), f.count_if(~f.col("again")).over(until_now)
+    originals = f.count_if(~f.col("again"))
+    sent_until_now = sent - f.count_if(~f.col("again") & success).over(later)
+    all_until_now = originals.over(same_id) - originals.over(later)
+    counts = f.col("again") | (success & (sent_until_now <= CROWD)) | ((sent == 0) & (all_until_now <= CROWD))
     return messages.select(
         *_MESSAGE,
         "begins_at",
         f.least(replayed, repeated).alias("ends_at"),
-        (f.col("again") | (success & (sent_until_now <= CROWD)) | ((sent == 0) & (all_until_now <= CROWD))).alias("counts"),
+        f.when(counts, f.col("id")).alias("taking"),
         (sent <= 1).alias("alone"),
     )
 
