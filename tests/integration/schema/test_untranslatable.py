@@ -50,6 +50,8 @@ DOORS = (
     ),
 )
 """A column, and what writes a letter into it that UTF-8 lacks."""
+OTHER_FORMS = {"EUC_JP": r"\xadf0", "EUC_TW": r"\x8ea1c4a1"}
+"""Bytes of a letter that UTF-8 has, and that come back from UTF-8 as others."""
 SPOILT = {
     "exchange": {"exchange": "'x' || {bad}"},
     "routing_key": {"routing_key": "{bad}"},
@@ -69,6 +71,22 @@ class Encoded(NamedTuple):
 
     url: str
     bad: str
+
+
+@pytest.mark.parametrize("encoding", OTHER_FORMS)
+def test_no_name_and_no_key_is_taken_in_bytes_that_come_back_as_others(databases: Databases, encoding: str) -> None:
+    """A relay asks for what it was given, and would not find the message; a pause would miss the exchange."""
+    bad = f"convert_from('{OTHER_FORMS[encoding]}', '{encoding}')"
+    with encoded_database(databases, encoding) as url, psycopg.connect(url, autocommit=True, client_encoding="UTF8") as connection:
+        for column, statement in DOORS:
+            if column in {"content", "options", "schema"}:
+                continue
+            with pytest.raises(
+                psycopg.errors.CheckViolation, match=f"^{column} holds a letter in bytes that PostgreSQL gives back as others"
+            ):
+                connection.execute(statement.format(bad=bad).encode())
+        connection.execute(f"INSERT INTO queue_message (exchange, content) VALUES ('x', to_jsonb({bad}))".encode())
+        connection.execute(b"INSERT INTO queue_message (exchange, ordering_key) VALUES ('x', %s)", ["\u6ce8\u6587"])
 
 
 @pytest.fixture(params=UNTRANSLATABLE)
