@@ -11,7 +11,7 @@ import pytest
 
 from relay.pipeline.reconcile import classify
 from relay.pipeline.reconcile.classify import judged, matched
-from tests.pipeline.test_judgement import ARCHIVE, NOON, RECEIPTS, Message, at, message, rules
+from tests.pipeline.judgements import ARCHIVE, NOON, RECEIPTS, Message, at, message, rules
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
