@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from relay.errors import LakeError
-from relay.pipeline.lake.data_files import DataFile, DayWriter, batches_of, delete_written
+from relay.pipeline.lake.data_files import batches_of, delete_written
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.lake.footers import FooterCheck
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.parquet_writer import DataFile, DayWriter
 from relay.pipeline.lake.range_writer import complete
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.spark.items import Carrier

@@ -11,10 +11,11 @@ from datetime import date, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from relay.pipeline.lake.data_files import DataFile, DayWriter, batches_of
+from relay.pipeline.lake.data_files import batches_of
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.parquet_writer import DataFile, DayWriter
 from relay.pipeline.lake.range_writer import complete
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.spark.items import Carrier

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.export.sizes import BOUNDS, Sizes
-from relay.pipeline.lake.data_files import DataFile
+from relay.pipeline.lake.parquet_writer import DataFile
 from relay.pipeline.source.ranges import BEYOND, LEAST, STEP, ExportBatch, RowRange, batch_of, cuts, shares, whole
 
 Rows = list[tuple[int, int]]

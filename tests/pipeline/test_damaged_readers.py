@@ -14,11 +14,11 @@ import pytest
 from relay.errors import DamagedError, LakeError, PipelineError
 from relay.pipeline.lake import data_files, spark_reader
 from relay.pipeline.lake.already_exported import AlreadyExported
-from relay.pipeline.lake.data_files import DataFile
 from relay.pipeline.lake.day_ranges import ComparisonPlan
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.parquet_writer import DataFile
 from relay.pipeline.lake.splits import Parts
 from relay.pipeline.metrics import aggregate, lake_sink
 from relay.pipeline.reconcile import job as reconcile

@@ -17,10 +17,10 @@ from relay.errors import DamagedError, LakeError
 from relay.pipeline.compact import job as compact
 from relay.pipeline.compact.packing import packs
 from relay.pipeline.lake import damage, data_files, witness
-from relay.pipeline.lake.data_files import DataFile
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile, files
 from relay.pipeline.lake.footers import FooterCheck
+from relay.pipeline.lake.parquet_writer import DataFile
 from relay.pipeline.rewriting import Rewriter
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database

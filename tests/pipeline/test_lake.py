@@ -14,8 +14,9 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 
 from relay.errors import ConflictError, LakeError
-from relay.pipeline.lake.data_files import DataFile, DayWriter, batches_of
+from relay.pipeline.lake.data_files import batches_of
 from relay.pipeline.lake.delta_lake import Lake, schema_of
+from relay.pipeline.lake.parquet_writer import DataFile, DayWriter
 from relay.pipeline.source.columns import DAY
 
 SCHEMA = pa.schema(

@@ -13,7 +13,7 @@ import pytest
 
 from relay.cli.common.pipeline_steps import run_steps
 from relay.errors import LakeError, PipelineError, UnreachableError
-from relay.pipeline.lake.after_commit import CommitGuard
+from relay.pipeline.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from tests.pipeline.conftest import Archived
 from tests.support.relays.cli import Cli

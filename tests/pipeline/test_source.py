@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from relay.pipeline.lake.data_files import FULL, DataFile
 from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.parquet_writer import FULL, DataFile
 from relay.pipeline.lake.range_writer import Reading, task
 from relay.pipeline.source import cluster as clusters
 from relay.pipeline.source.columns import TABLE, fault, schema_of, select_list

@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from relay.errors import PipelineError
+from relay.pipeline.after_commit import CommitGuard
 from relay.pipeline.compact.packing import Pack, packs
-from relay.pipeline.lake.after_commit import CommitGuard
-from relay.pipeline.lake.data_files import FULL
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.errors import sentences
+from relay.pipeline.lake.parquet_writer import FULL
 from relay.pipeline.rewriting import AT_ONCE, rewrite
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from datetime import date
 from typing import NamedTuple
 
-from relay.pipeline.lake.data_files import FULL
 from relay.pipeline.lake.delta_log import LoggedFile
+from relay.pipeline.lake.parquet_writer import FULL
 
 
 class Pack(NamedTuple):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from relay.errors import PipelineError
+from relay.pipeline.after_commit import CommitGuard
 from relay.pipeline.erase.archive_check import ArchiveCheck
 from relay.pipeline.erase.chosen import ChosenMessages
 from relay.pipeline.erase.look import Look, Looker
-from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.data_files import delete_removed
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import LoggedFile

@@ -16,7 +16,7 @@ from relay.pipeline.lake.data_files import sizes
 from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.lake.errors import sentences
 from relay.pipeline.lake.footers import FooterCheck
-from relay.pipeline.lake.parquet_file import OpenedFile, opened_file
+from relay.pipeline.lake.parquet_reader import OpenedFile, opened_file
 from relay.pipeline.source.columns import TABLE
 
 _BUFFER = 1 << 20

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from relay.errors import LakeError, PipelineError
+from relay.pipeline.after_commit import CommitGuard, in_lake
 from relay.pipeline.export.commits import Commits, Copied
 from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.lake import added_columns, damage, epoch, witness
-from relay.pipeline.lake.after_commit import CommitGuard, in_lake
 from relay.pipeline.lake.day_ranges import ROWS, ComparisonPlan
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile, files

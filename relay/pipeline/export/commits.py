@@ -14,10 +14,10 @@ from relay.pipeline.export import distribute
 from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.lake import epoch as link
 from relay.pipeline.lake.already_exported import known_from
-from relay.pipeline.lake.data_files import FULL, DataFile
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.lake.epoch import EPOCH, OFFSET, epoch_of, offset_of
+from relay.pipeline.lake.parquet_writer import FULL, DataFile
 from relay.pipeline.lake.range_writer import Reading
 from relay.pipeline.lake.target_table import check_same
 from relay.pipeline.source import cluster as clusters

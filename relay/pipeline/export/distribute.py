@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from relay.pipeline.lake.data_files import DataFile, delete_written
+from relay.pipeline.lake.data_files import delete_written
+from relay.pipeline.lake.parquet_writer import DataFile
 from relay.pipeline.lake.range_writer import RESULT_DDL, Reading, task
 from relay.pipeline.spark.tasks import collected
 

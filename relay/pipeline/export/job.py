@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from deltalake import DeltaTable
 
 from relay.errors import PipelineError
+from relay.pipeline.after_commit import CommitGuard, in_lake
 from relay.pipeline.export import beginning, distribute
 from relay.pipeline.export import skipped_rows as left_out
 from relay.pipeline.export.commits import Commits, Copied
@@ -18,7 +19,6 @@ from relay.pipeline.export.distribute import CopiedRange
 from relay.pipeline.export.sizes import Sizes
 from relay.pipeline.export.skipped_rows import SkippedRange, SkippedRows
 from relay.pipeline.lake import epoch, witness
-from relay.pipeline.lake.after_commit import CommitGuard, in_lake
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.epoch import offset_of
 from relay.pipeline.lake.target_table import Prepared, check_prepared, prepare, take_over

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relay.pipeline.export.distribute import CopiedRange
-from relay.pipeline.lake.data_files import FULL
+from relay.pipeline.lake.parquet_writer import FULL
 from relay.pipeline.source.ranges import STEP
 
 FIRST_ROWS = 2_000_000

@@ -14,10 +14,11 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from relay.errors import ConflictError, LakeError, UnreachableError
-from relay.pipeline.lake.data_files import DataFile, DayWriter, check_footers, delete_files, sizes, statistics_properties
+from relay.pipeline.lake.data_files import check_footers, delete_files, sizes
 from relay.pipeline.lake.delta_log import LoggedFile, files, paths
 from relay.pipeline.lake.errors import sentence, sentences
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.parquet_writer import DataFile, DayWriter, statistics_properties
 from relay.pipeline.signals import deferred
 from relay.pipeline.source.columns import DAY
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.lake.errors import damaged
 from relay.pipeline.lake.location import LakeLocation
-from relay.pipeline.lake.parquet_file import OpenedFile
+from relay.pipeline.lake.parquet_reader import OpenedFile
 from relay.pipeline.source.columns import DAY, without_day
 from relay.pipeline.text import many
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from relay.errors import PipelineError
 from relay.pipeline.lake.already_exported import AlreadyExported
-from relay.pipeline.lake.data_files import DataFile, DayWriter
 from relay.pipeline.lake.location import LakeLocation
+from relay.pipeline.lake.parquet_writer import DataFile, DayWriter
 from relay.pipeline.source import adbc
 from relay.pipeline.source.columns import DAY
 from relay.pipeline.source.ranges import RowRange

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from relay.pipeline.lake.data_files import rows_of
 from relay.pipeline.lake.location import LakeLocation
-from relay.pipeline.lake.parquet_file import opened_file
+from relay.pipeline.lake.parquet_reader import opened_file
 from relay.pipeline.source.columns import DAY
 from relay.pipeline.spark.tasks import Read, by_number
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.lake.location import LakeLocation
-from relay.pipeline.lake.parquet_file import opened_file
+from relay.pipeline.lake.parquet_reader import opened_file
 from relay.pipeline.spark.tasks import Read, by_number
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from relay.errors import ConflictError, LakeError, PipelineError
+from relay.pipeline.after_commit import CommitGuard
 from relay.pipeline.lake import damage, epoch
-from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.data_files import sizes
 from relay.pipeline.lake.delta_lake import Lake, schema_of
 from relay.pipeline.lake.delta_log import LoggedFile, files

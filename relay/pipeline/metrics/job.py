@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from relay.errors import ConflictError, PipelineError
-from relay.pipeline.lake.after_commit import CommitGuard
+from relay.pipeline.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files_by_day
 from relay.pipeline.lake.splits import Parts

@@ -16,7 +16,7 @@ from pyarrow import json as json_lines
 from relay.errors import PipelineError
 from relay.pipeline.lake.errors import damaged, sentences
 from relay.pipeline.lake.location import LakeLocation
-from relay.pipeline.lake.parquet_file import opened_file
+from relay.pipeline.lake.parquet_reader import opened_file
 from relay.pipeline.lake.stored_file import StoredFile, stored_file
 from relay.pipeline.source.adbc import connected
 from relay.pipeline.source.columns import INSTANT

@@ -11,8 +11,8 @@ import psycopg
 
 from relay.errors import PipelineError
 from relay.message import LONGEST_JOB, SHOWN
+from relay.pipeline.after_commit import CommitGuard
 from relay.pipeline.id_places import refuse_shared
-from relay.pipeline.lake.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.replay.lake_source import LakeSource
 from relay.pipeline.replay.selection import Selection

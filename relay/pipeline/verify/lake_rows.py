@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from relay.pipeline.lake.location import LakeLocation
-from relay.pipeline.lake.parquet_file import OpenedFile, opened_file
+from relay.pipeline.lake.parquet_reader import OpenedFile, opened_file
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.partitions import PartitionRange
 
