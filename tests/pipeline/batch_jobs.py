@@ -14,6 +14,7 @@ from relay.errors import ConflictError, PipelineError
 from relay.pipeline.compact import job as compact
 from relay.pipeline.erase import job as erase
 from relay.pipeline.export import job as export
+from relay.pipeline.export import sizes
 from relay.pipeline.export.sizes import Sizes
 from relay.pipeline.lake import delta_lake
 from relay.pipeline.lake.delta_lake import Lake
@@ -99,8 +100,8 @@ class Export(Job):
 
     def arrange(self, archived: Archived) -> None:
         """Three transactions, of which each batch takes one."""
-        self.patch.setattr(export, "STEP", 1)
-        self.patch.setattr(ranges, "STEP", 1)
+        for module in (export, ranges, sizes):
+            self.patch.setattr(module, "STEP", 1)
         for _ in DAYS:
             archived({})
 
