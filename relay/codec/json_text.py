@@ -90,7 +90,7 @@ def sorts_slowly(text: str) -> bool:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"content is not JSON: it has no {name}")
+    raise ValueError(f"content is not JSON: {name} is not allowed in JSON")
 
 
 def check_nul(text: str, name: str) -> None:

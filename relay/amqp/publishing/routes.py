@@ -1,13 +1,13 @@
 """Which way a message goes: over its exchange's normal channel, or over a separate channel of that exchange. No I/O.
 
-RabbitMQ may close a channel over one message; then everything else in flight on that channel is sent again. So a message that may
-foreseeably close its channel goes apart, so that only messages of the same kind are repeated. These are messages with:
+RabbitMQ may close a channel over one message; then everything else in flight on that channel is sent again. Messages that may close
+their channel therefore use a separate one: if it is closed, only such messages are repeated. These are messages with:
 
 - another user's name (`user_id`), which RabbitMQ accepts only from impersonators (406), see `relay.amqp.publishing.foreign_names`;
 - a large payload, because no client can read the broker's `max_message_size` (406);
-- a failed attempt, for whatever reason: for example, a routing key without permission (403) cannot be foreseen.
+- a failed attempt, for any reason: some causes, such as a forbidden routing key (403), show only when tried.
 
-Once the broker has refused a routing key of an exchange, the exchange's unknown keys are tried apart: see
+Once the broker has refused a routing key of an exchange, keys that it has not accepted yet are tried on another channel: see
 `relay.amqp.publishing.refused_keys`.
 
 A message over which the broker may have closed the whole connection goes alone: see `relay.amqp.publishing.isolation`.

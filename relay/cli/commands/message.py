@@ -224,7 +224,7 @@ def _report(bad: list[str]) -> None:
     """Name bad lines and leave the transaction, which rolls back."""
     for problem in bad[:NAMED]:
         complain(problem)
-    more = f" ({len(bad) - NAMED} more)" if len(bad) > NAMED else ""
+    more = f" ({len(bad) - NAMED} of them not shown)" if len(bad) > NAMED else ""
     refuse(f"{count(len(bad), 'bad line')}{more}: nothing was enqueued; each line must be one whole JSON value.")
 
 

@@ -116,7 +116,7 @@ def test_what_can_be_delivered_is_taken_and_means_the_same(entry: Poison) -> Non
             {"exchange": "x", "content": JsonText("{")},
             "content is not JSON: Expecting property name enclosed in double quotes at character 2",
         ),
-        ({"exchange": "x", "content": JsonText("NaN")}, "content is not JSON: it has no NaN"),
+        ({"exchange": "x", "content": JsonText("NaN")}, "content is not JSON: NaN is not allowed in JSON"),
         ({"exchange": "x", "content": object()}, "content is not JSON: Unable to serialize unknown type: <class 'object'>"),
         ({"exchange": "x\0"}, "exchange holds a NUL character, which PostgreSQL cannot store; leave it out"),
         ({"exchange": "x", "ordering_key": "k" * 1025}, "ordering_key is 1025 bytes long; the limit is 1024 bytes"),
