@@ -42,7 +42,7 @@ def once(connection: Connection, message_id: str | UUID, *, consumer: str, schem
     rollback True.
 
     Args:
-        connection: a psycopg connection, or a cursor of it; a cursor keeps its own results.
+        connection: a psycopg connection, or one of its cursors, whose results stay as they are.
         message_id: identifies the message, as `relay_id` reads it from the headers; at most 255 bytes.
         consumer: a name such as the queue's: each consumer handles each message once; at most 255 bytes.
         schema: the schema of the tables that `relay migrate` made (RELAY_SCHEMA).

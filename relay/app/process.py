@@ -61,7 +61,7 @@ def abandon(log: LogSink, in_flight: int) -> NoReturn:
 
 
 async def reach(look: Callable[[], Coroutine[Any, Any, bool]], *, stop: asyncio.Event, emit: events.Sink) -> bool:
-    """Return the result of `look` once the database answers. If the process must end before that, cancel it and return False."""
+    """Return the result of `look` once the database answers. If the process must stop first, cancel `look` and return False."""
     attempt = 0
     while not stop.is_set():
         try:
@@ -74,7 +74,7 @@ async def reach(look: Callable[[], Coroutine[Any, Any, bool]], *, stop: asyncio.
 
 
 def secret_of(settings: Settings, name: str, emit: events.Sink) -> Secret:
-    """A URL of the settings; changes of its file are logged."""
+    """A secret URL from the settings. If it is read from a file, changes of that file are logged."""
     return settings.secret(
         name,
         changed=lambda: emit(events.SecretChanged(name)),

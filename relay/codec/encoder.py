@@ -19,7 +19,7 @@ from relay.message import Claim, PublishResult, TruncatedPayload, Verdict
 _CACHE_BYTES: Final = 4 << 20
 """Most bytes of each cache; a full cache is cleared."""
 _CACHED_TEXT: Final = 4096
-"""Bytes of options text above which a plan is not kept."""
+"""Compiled options are not cached if their text is longer than this, in bytes."""
 _OTHER_PROPERTIES: Final = 3072
 """Bytes of the header frame reserved for everything but the headers: nine short strings, the relay's two headers, fixed fields, framing."""
 _DEFAULT_FRAME_MAX: Final = 131_072
@@ -39,7 +39,7 @@ _UUID_LENGTH: Final = 36
 
 
 class Encoded(tuple[bytes, ...]):
-    """The frames of one message, each as size, payload, end octet and the type of the frame after it; no channel yet."""
+    """One message's frames, cut where the channel's number belongs. So each part ends with the type of the next frame."""
 
     __slots__ = ()
 

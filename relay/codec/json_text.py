@@ -11,12 +11,12 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 _NOT_UTF8: Final = "content holds text that is not valid UTF-8; escape it or leave it out"
 _ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)", re.DOTALL)
-"""An escape in JSON; half of a surrogate pair without the other half is a group."""
+"""Matches an escape in JSON. A lone half of a surrogate pair is captured as a group."""
 MOST_COMPARED: Final = 8_000_000_000
-"""Most bytes of names that PostgreSQL may compare to sort them for `jsonb`: 0.3 s (PostgreSQL 15). If their order is malicious, it
-compares each name of an object with a twelfth of all, and cannot be cancelled."""
+"""Limit of the bytes that PostgreSQL may compare to sort the names of an object for `jsonb`; takes 0.3 s (PostgreSQL 15). In a malicious
+order it compares each name with a twelfth of all the object's names, and cannot be cancelled."""
 COMPARISON: Final = 32
-"""What one comparison costs in addition to its names, in bytes."""
+"""Fixed cost of one comparison, counted as this many bytes in addition to those of the names."""
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 

@@ -50,7 +50,7 @@ _payload, _options, _attempts = (itemgetter(Claim._fields.index(name)) for name 
 def by_route(
     batch: Batch, user: str | None, keys: RefusedKeys, places: Collection[int] | None = None, blamed: Container[str] = ()
 ) -> dict[Route, Sequence[int]]:
-    """Places of a batch's messages by their route, in their order.
+    """For each route, the indexes of its messages in the batch, in the batch's order.
 
     Args:
         batch: the messages.
@@ -63,7 +63,7 @@ def by_route(
     claims = batch.claims
     if places is not None:
         return _grouped((place, (claims[place].exchange, _way(claims[place], user, keys, blamed))) for place in places)
-    # Most batches have no message that goes apart; a few passes in C show that.
+    # Most batches need no separate channel. A few built-in functions, which are fast, find that out.
     large = max(map(len, map(_payload, claims)), default=0) > LARGE
     looks = large or any(map(_options, claims)) or max(map(_attempts, claims), default=0) > 1
     if looks or keys.guards(batch.exchanges):

@@ -200,7 +200,7 @@ def _enqueue_lines(opened: OperatorSession, fields: dict[str, Any], *, ids: bool
     from relay.client import enqueue_many as insert  # noqa: PLC0415
     from relay.client.message import validate  # noqa: PLC0415
 
-    # A mistake in every line is reported once.
+    # The shared options are checked first, so that a mistake in them is reported once and not for every line.
     validate({**fields, "content": JsonText("null")})
     made: list[UUID] = []
     known = 0

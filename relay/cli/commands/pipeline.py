@@ -104,7 +104,7 @@ def metrics(
 ) -> None:
     """Count the lake's messages by window, hour and day, and write the numbers to the lake and to PostgreSQL."""
     with workplace() as place, spark("metrics", master) as session:
-        place.lake.opened("archive")  # a wrong URL of the lake is no success without messages
+        place.lake.opened("archive")  # with a wrong URL of the lake the command fails, and does not succeed with no messages
         days = [day.date() for day in again or ()]
         result = _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges, again=days)
         finish(result, as_json=as_json, words=_computed)

@@ -1,4 +1,4 @@
-"""`relay replay`: enqueue what a filter selects of the archive again, page by page, at a rate."""
+"""`relay replay`: enqueue again the archived messages that a filter selects, page by page, at a limited rate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PAGE = 500
 """Messages of one transaction; fewer at a low rate."""
 PAGES_A_SECOND = 4
-"""Transactions a second into which a rate is split, so that messages do not come in bursts."""
+"""A rate is spread over this many transactions a second, so that messages do not come in bursts."""
 PROGRESS_SECONDS = 5.0
 """Seconds between two lines of progress without a terminal."""
 _BEGIN: dict[str, Any] = {"archived_xid": "0", "xid": "0", "seq": 0}
@@ -85,7 +85,7 @@ def replay(
     if job is not None and not 1 <= len(job.encode()) <= LONGEST_JOB:
         raise typer.BadParameter(f"--job must have 1 to {LONGEST_JOB} bytes.")
     with console() as opened:
-        # The end is fixed at the start, or replayed messages would be found again when they are archived.
+        # The upper time limit is fixed now: otherwise the replay would later find its own messages in the archive.
         since, until = wanted.between(opened.now, closed=True)
         asked = {
             "archived_from": since, "archived_to": until, "exchange": wanted.exchange, "routing_key": wanted.routing_key,
@@ -145,7 +145,7 @@ def _enqueued(page: Page) -> int:
 
 
 def _at_rate(pages: Iterator[Page], rate: float | None) -> Iterator[Page]:
-    """Keep the rate over the whole run: wait until all messages so far may have been sent."""
+    """Keep the average rate: wait until it allows as many messages as were enqueued so far."""
     began, done = time.monotonic(), 0
     for page in pages:
         yield page
@@ -155,7 +155,7 @@ def _at_rate(pages: Iterator[Page], rate: float | None) -> Iterator[Page]:
 
 
 def _progress(done: int | None) -> None:
-    """One line on a terminal that counts up; None ends it."""
+    """On a terminal, show a line with a rising count; None ends the line."""
     if sys.stderr.isatty():
         typer.echo("\r\033[K" if done is None else f"\r{count(done, 'message')}", err=True, nl=False)
 

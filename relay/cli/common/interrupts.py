@@ -37,13 +37,13 @@ def interruptible() -> Iterator[None]:
         except KeyboardInterrupt:
             watch.end(watch.caught or signal.SIGINT)
         finally:
-            # Even if the interrupt has turned into another error on its way: Spark's JVM may have got the signal too.
+            # Another error may have replaced the interrupt, for example because Spark's JVM ended by the same signal.
             if watch.caught:
                 watch.end(watch.caught)
 
 
 class _Watch:
-    """Receives signals in its own thread, because the main thread may be in a slow library or under a handler of Spark."""
+    """Receives signals in its own thread: the main thread may be inside a slow library, or Spark may have replaced the handler."""
 
     def __init__(self) -> None:
         self.caught = 0

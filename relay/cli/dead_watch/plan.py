@@ -28,7 +28,7 @@ class WatchPlan:
     look: Look | None = None
     """A function that adds to a message what the handlers need."""
     ack: bool = False
-    """Acknowledge messages that all handlers have handled, except those that a rule replays: the replay answers them."""
+    """Acknowledge messages that all handlers have handled, except those that a rule replays: a replay acknowledges its original."""
     tries: int = TRIES
     """Tries of one message by its handlers."""
     identity: str = ""
@@ -36,5 +36,5 @@ class WatchPlan:
 
     @property
     def acts(self) -> bool:
-        """Whether the watch does more than show messages, so that two watches with the same plan would do everything twice."""
+        """Whether the watch does more than show messages. Two such watches with the same plan would do everything twice."""
         return bool(self.rules) or any(each.acts for each in self.handlers)
