@@ -112,7 +112,7 @@ def _for_page(text: str, name: str) -> str:
     text = re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", text)
-    # Hundredths of a point are finer than any screen; what stands between the tags are labels.
+    # Hundredths of a point are finer than any screen. Labels stand between the tags and keep all digits.
     text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), text)
     text = re.sub(r'(?<= d=")[MLz\d.\s-]+(?=")', lambda found: _shorter(found[0]), text)
     for colour, stand_in in COLOURS.items():
