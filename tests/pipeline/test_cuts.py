@@ -119,4 +119,5 @@ def test_a_commit_has_as_many_rows_as_somebody_chose(given: int, rows: int) -> N
     """Whatever the last one had; a batch can only be cut at every STEP rows."""
     last = CopiedRange((DataFile("part", None, 1, 1_000_000, "{}"),), 0, 0)
 
-    assert [rows, rows] == [Sizes(batch_rows=given).next_rows(one, 2) for one in (None, last)]
+    sizes = Sizes(batch_rows=given)
+    assert [rows, rows] == [sizes.first_rows, sizes.next_rows(last, 2)]

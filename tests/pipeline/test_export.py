@@ -50,6 +50,23 @@ def test_an_export_with_nothing_new_commits_nothing(archived: Archived, exported
     assert version == lake.opened("archive").version()
 
 
+def test_an_export_with_nothing_new_starts_no_spark(
+    archived: Archived, exported: Export, lake: Lake, database: Database, database_url: str
+) -> None:
+    """Although transactions that archived nothing have moved the safe bound: a session takes seconds and hundreds of megabytes."""
+    archived({}, {})
+    exported()
+    with psycopg.connect(database_url) as other:
+        other.execute("SELECT pg_current_xact_id()")
+
+    def started() -> SparkSession:
+        raise AssertionError("a session was started")
+
+    done = export.run(lake=lake, database=database, spark=started, say=lambda _: None)
+
+    assert (0, None) == (done.rows, done.failure)
+
+
 def test_an_empty_archive_makes_an_empty_table(exported: Export, lake: Lake) -> None:
     """Readers find it, and the next export begins at the beginning."""
     assert 0 == exported().rows

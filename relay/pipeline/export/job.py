@@ -232,7 +232,8 @@ class _Export:
         return handle
 
     def _plan(self, source: Database, start: int, safe: int) -> ExportBatch:
-        most = self.sizes.next_rows(self.last, distribute.slots(self.spark()))
+        # Only what was copied has started Spark: if nothing is new, it need not start.
+        most = self.sizes.next_rows(self.last, distribute.slots(self.spark())) if self.last else self.sizes.first_rows
         rows, before_last, marks = source.one("plan_batch", {"start": str(start), "safe": str(safe), "most": most, "step": STEP})
         batch = batch_of(start, safe, (rows, before_last, marks), most)
         if batch.rows <= most:

@@ -28,10 +28,18 @@ class Sizes:
     cut_rows: int = 500_000
     full: int = FULL
 
-    def next_rows(self, last: CopiedRange | None, tasks: int) -> int:
+    @property
+    def first_rows(self) -> int:
+        """Rows of the first commit, a multiple of STEP."""
+        return _steps(self.batch_rows or FIRST_ROWS)
+
+    def next_rows(self, last: CopiedRange, tasks: int) -> int:
         """Rows of the next commit, a multiple of STEP: `tasks` full files of them, if they are as large as the rows of the last commit."""
-        rows = self.batch_rows or FIRST_ROWS
-        if self.batch_rows is None and last and last.rows:
-            least, most = BOUNDS
-            rows = min(max(self.full * tasks * last.rows // max(last.bytes, 1), least), most)
-        return max(STEP, rows // STEP * STEP)
+        if self.batch_rows or not last.rows:
+            return self.first_rows
+        least, most = BOUNDS
+        return _steps(min(max(self.full * tasks * last.rows // max(last.bytes, 1), least), most))
+
+
+def _steps(rows: int) -> int:
+    return max(STEP, rows // STEP * STEP)
