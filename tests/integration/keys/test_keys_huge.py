@@ -384,18 +384,3 @@ async def test_many_headers_make_a_message_large(queue: Queue, kind: str, header
     await keyed(queue, options={"headers": {f"h{n}": n for n in range(headers)}}, **{kind: "k"})
 
     assert is_large == await queue.value("SELECT large FROM queue_message_keyed_row")
-
-
-@pytest.mark.parametrize(("content", "kind", "large"), [
-    ("to_jsonb(('1e' || 15500)::numeric)", "bundle_key", True),
-    ("to_jsonb(('1e' || 15500)::numeric)", "coalesce_key", False),
-    ("to_jsonb(repeat('x', 15500))", "bundle_key", False),
-    ("jsonb_build_array(1e308, -1e308, 0.1)", "bundle_key", False),
-])  # fmt: skip
-async def test_numbers_that_a_bundle_would_print_at_length_wait_with_the_large_ones(
-    queue: Queue, content: str, kind: str, large: bool
-) -> None:
-    """The queue refuses such a bundle until it is short enough, and small keys would wait for each division."""
-    await queue.sql(f"INSERT INTO queue_message_keyed (exchange, content, {kind}) VALUES ('x', {content}, 'k')")
-
-    assert large is await queue.value("SELECT large FROM queue_message_keyed_row")

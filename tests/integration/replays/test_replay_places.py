@@ -65,6 +65,34 @@ def test_a_message_with_the_id_keeps_no_replay_from_going_out_again(seeded: Seed
     assert ("ours", 1) in seeded.run(FOUND, "success")
 
 
+@pytest.mark.parametrize(
+    "notes", ["queue_message_audit", "queue_message_replay_ledger", "queue_message_audit, queue_message_replay_ledger"]
+)
+@pytest.mark.parametrize(("way", "same_id"), DEAD)
+def test_what_was_replayed_does_not_go_out_again_where_its_notes_are_deleted(
+    seeded: Seeded, way: str, *, same_id: bool, notes: str
+) -> None:
+    """An archived replay counts for all with the id then, also beside one whose note is there."""
+    seeded.archive("failed", routing_key="ours")
+    replay(seeded, way, same_id=same_id, result="success")
+    seeded.run(f"TRUNCATE {notes}")
+    stranger(seeded, "failed")
+    assert ("ours", 1) not in seeded.run(FOUND, "failed")
+
+    replay(seeded, "by place", same_id=False, key="theirs", result="success")
+    assert ("ours", 1) not in seeded.run(FOUND, "failed")
+
+
+def test_what_is_replayed_again_while_it_waits_is_not_enqueued_twice_where_its_note_is_deleted(seeded: Seeded) -> None:
+    """A stranger's message with the id, whose replay is noted, says nothing of it."""
+    seeded.archive("failed", routing_key="ours")
+    seeded.named(WAYS["by place"], {"key": "ours", "same_id": False})
+    seeded.run("TRUNCATE queue_message_audit")
+    stranger(seeded, "failed")
+    seeded.named(WAYS["by place"], {"key": "theirs", "same_id": False})
+    assert [] == seeded.run(FOUND, "failed")
+
+
 @pytest.mark.parametrize(("way", "same_id"), SENT)
 def test_a_message_with_the_id_has_no_replay_go_out_twice(seeded: Seeded, way: str, *, same_id: bool) -> None:
     """A success was replayed, and neither it nor its replay goes out again."""
