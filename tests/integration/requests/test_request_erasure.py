@@ -47,10 +47,11 @@ async def test_an_erasure_forgets_the_request(table: Queue, result: str) -> None
     assert [("2",)] == await table.sql(KEYS)
 
 
-async def test_a_replay_that_waits_still_answers_after_the_erasure(table: Queue, store: MadeStore) -> None:
-    """It has an entry of its own, which its answer takes away."""
+@pytest.mark.parametrize("same_id", [False, True])
+async def test_a_replay_that_waits_still_answers_after_the_erasure(table: Queue, store: MadeStore, same_id: bool) -> None:
+    """It has an entry of its own, which its answer takes away, also where it has the id of the erased message."""
     erased = await _ended(table, 1)
-    await table.sql("SELECT queue_message_replay(%s)", erased)
+    await table.sql("SELECT queue_message_replay(%s, same_id => %s)", erased, same_id)
     await table.sql(ERASE, erased)
 
     async with await psycopg.AsyncConnection[Any].connect(table.url) as answering:
