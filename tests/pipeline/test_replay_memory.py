@@ -27,14 +27,14 @@ def most() -> int:
 with Database(sys.argv[2]) as database:
     job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, selection=Selection(exchange="none"), dry_run=True)
     before = most()
-    done = job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, selection=Selection(exchange=sys.argv[3]), limit=2)
+    done = job.run(lake=Lake(sys.argv[1]), database=database, say=lambda _: None, selection=Selection(exchange=sys.argv[3]), limit=20)
 print(done.enqueued, most() - before)
 """
 
 
-@pytest.mark.parametrize("exchange", ["large", "small"])
+@pytest.mark.parametrize(("exchange", "wanted"), [("large", 20), ("small", 2)])
 def test_messages_that_are_not_sent_now_take_no_memory(
-    lake: Lake, database: Database, database_url: str, archived: Archived, exchange: str
+    lake: Lake, database: Database, database_url: str, archived: Archived, exchange: str, wanted: int
 ) -> None:
     """Of 400 MB that match, or lie between small ones that match, only some are in memory at once."""
     body = b"\x00\xff" * (4 << 20)
@@ -48,5 +48,5 @@ def test_messages_that_are_not_sent_now_take_no_memory(
     done = subprocess.run(words, capture_output=True, text=True, check=True)
 
     enqueued, mib = map(int, done.stdout.split())
-    assert 2 == enqueued
-    assert mib < 200
+    assert wanted == enqueued
+    assert mib < 220
