@@ -161,10 +161,11 @@ def _compact(spark: SparkSession, url: str, lake: str) -> Answer:
     return {"days": len(done.days), "files_before": done.files_before, "files_after": done.files_after}
 
 
-def _report(_: SparkSession, url: str, lake: str, since: str, until: str) -> Answer:
-    span = {"since": datetime.fromisoformat(since), "until": datetime.fromisoformat(until)}
+def _report(spark: SparkSession, url: str, lake: str, since: str, until: str) -> Answer:
+    begin, end = map(datetime.fromisoformat, (since, until))
     with Database(url) as database, tempfile.TemporaryDirectory() as folder:
-        done = report.run(lake=Lake(lake), database=database, say=lambda _: None, path=Path(folder, "report.html"), **span)
+        path = Path(folder, "report.html")
+        done = report.run(lake=Lake(lake), database=database, say=lambda _: None, path=path, spark=lambda: spark, since=begin, until=end)
     return {"messages": done.messages, "bytes": done.bytes}
 
 

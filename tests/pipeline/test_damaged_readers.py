@@ -30,6 +30,7 @@ from relay.pipeline.report.model import ReportSpan
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
 from relay.pipeline.source.partitions import ArchivePartition
+from relay.pipeline.spark.items import Carrier
 from relay.pipeline.verify import lake_rows
 from tests.pipeline.conftest import Archived
 from tests.support.lake.adding import DAY, NOON
@@ -51,7 +52,8 @@ def _compare(lake: Lake, database: Database, file: LoggedFile) -> Iterable[Any]:
 
 
 def _report(lake: Lake, _database: Database, _file: LoggedFile) -> Iterable[Any]:
-    yield archive_reader.read(lake, ReportSpan(NOON - timedelta(days=1), NOON + timedelta(days=1), timedelta(hours=1)), lambda _line: None)
+    span = ReportSpan(NOON - timedelta(days=1), NOON + timedelta(days=1), timedelta(hours=1))
+    yield archive_reader.read(lake, span, Carrier(None, lambda _line: None, most=1), lambda _line: None)
 
 
 def _footers(lake: Lake, _database: Database, file: LoggedFile) -> Iterable[Any]:

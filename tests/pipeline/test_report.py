@@ -215,7 +215,7 @@ def test_a_page_is_written_in_one_step(lake: Lake, database: Database, tmp_path:
     assert "the broker is away" in page
     assert "The numbers count each of the 3 messages that the lake has of this time." in page
     assert (3, 1, len(page.encode())) == (done.messages, done.dead, done.bytes)
-    assert "2026-03-02: 3 messages read so far" in said
+    assert "3 messages read so far" in said
 
 
 def test_neither_contents_nor_credentials_are_on_the_page(database: Database, tmp_path: Path) -> None:

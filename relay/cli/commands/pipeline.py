@@ -143,15 +143,16 @@ def report(
     path: Annotated[Path, typer.Argument(help="The page to write.")] = Path("outbox-report.html"),
     *,
     span: Span,
+    master: Master = None,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page about the history: totals, latencies, errors, unacknowledged dead messages."""
-    with workplace() as place:
+    with workplace() as place, spark("report", master) as session:
         from relay.pipeline.report import job  # noqa: PLC0415 - see relay.cli.main
 
         since, until = span.between(place.now)
         place.lake.opened("archive")  # as in metrics
-        result = job.run(lake=place.lake, database=place.database, say=say, path=path, since=since, until=until)
+        result = job.run(lake=place.lake, database=place.database, say=say, path=path, spark=session, since=since, until=until)
     finish(result, as_json=as_json, words=lambda done: f"{done.path} was written")
 
 

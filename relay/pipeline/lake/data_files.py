@@ -19,8 +19,8 @@ from relay.pipeline.lake.parquet_writer import DataFile
 
 FOOTERS_AT_ONCE = 16
 """An object store answers each request slowly, but many at a time."""
-_BUFFER, _BYTES_AT_ONCE, _ROWS_AT_ONCE = 1 << 20, 32 << 20, 8192
-"""How much of a file is in memory while it is read back: contents and bodies may have megabytes."""
+_BUFFER, _ROWS_AT_ONCE = 1 << 20, 8192
+"""How many bytes are read, and rows decoded, at a time while a file is read back."""
 Look = Callable[[OpenedFile], object]
 """A check of an opened file's footer."""
 
@@ -92,10 +92,7 @@ def batches_of(place: LakeLocation, table: str, path: str, check: Look | None = 
     with opened_file(place, f"{place.path(place.table(table))}/{path}", buffer_size=_BUFFER, checksums=True) as file:
         if check:
             check(file)
-        groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
-        widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
-        at_once = max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE // max(widest, 1)))
-        yield from file.batches(at_once)
+        yield from file.batches(_ROWS_AT_ONCE)
 
 
 def delete_files(place: LakeLocation, table: str, files: Iterable[DataFile]) -> None:

@@ -12,6 +12,9 @@ from relay.pipeline.lake.errors import decoding
 from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.lake.stored_file import stored_file
 
+_BYTES = 16 << 20
+"""About how many bytes of a file are decoded together."""
+
 
 class OpenedFile:
     """The footer and the rows of a file, which is named by its path in the lake's file system.
@@ -30,10 +33,20 @@ class OpenedFile:
         self.schema: pa.Schema = file.schema_arrow
 
     def batches(self, rows: int, *, groups: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """At most `rows` rows at a time, of these row groups and these columns, as far as the file has them; by default of all."""
-        there = None if columns is None else [name for name in columns if name in self.schema.names]
-        with decoding(self._place, self.path):
-            yield from self._file.iter_batches(rows, row_groups=groups, columns=there, use_threads=False)
+        """At most `rows` rows and about 16 MB at a time, of these row groups and columns as far as the file has them; by default of all."""
+        there = [name for name in self.schema.names if columns is None or name in columns]
+        for group in range(self.metadata.num_row_groups) if groups is None else groups:
+            at_once = self._at_once(group, there, rows)
+            with decoding(self._place, self.path):
+                yield from self._file.iter_batches(at_once, row_groups=[group], columns=there, use_threads=False)
+
+    def _at_once(self, group: int, names: Sequence[str], most: int) -> int:
+        """Rows of a group that are decoded together, by their average size: contents and error texts may have megabytes."""
+        found = self.metadata.row_group(group)
+        columns = (found.column(number) for number in range(found.num_columns))
+        size: int = sum(column.total_uncompressed_size for column in columns if column.path_in_schema.partition(".")[0] in names)
+        rows: int = found.num_rows
+        return max(1, min(most, _BYTES * rows // max(1, size)))
 
 
 @contextmanager

@@ -54,19 +54,19 @@ class Parts:
                 room -= count // shares
         return cls(place, table, tuple(map(tuple, tasks)))
 
-    def batches(self, task: int, columns: Sequence[str]) -> Iterator[tuple[date, pa.RecordBatch]]:
-        """The rows of one task, each batch with its day; errors as `opened_file`."""
+    def batches(self, task: int, columns: Sequence[str], *, rows: int = _ROWS_AT_ONCE) -> Iterator[tuple[date, pa.RecordBatch]]:
+        """The rows of one task, at most `rows` at a time, each batch with its day; errors as `opened_file`."""
         for part in self.tasks[task]:
-            for batch in self._read(part, list(columns)):
+            for batch in self._read(part, list(columns), rows):
                 yield part.day, batch
 
     def dataframe(self, spark: SparkSession, read: Read, ddl: str) -> DataFrame:
         """What `read` gives for each task's number, in Spark; see `relay.pipeline.spark.tasks` for its errors."""
         return by_number(spark, len(self.tasks), read, ddl)
 
-    def _read(self, part: Part, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def _read(self, part: Part, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
         full = self.place.path(f"{self.place.table(self.table)}/{part.path}")
         with opened_file(self.place, full) as file:
             low, high = (file.metadata.num_row_groups * share // part.shares for share in (part.share, part.share + 1))
             if low < high:
-                yield from file.batches(_ROWS_AT_ONCE, groups=range(low, high), columns=columns)
+                yield from file.batches(rows, groups=range(low, high), columns=columns)

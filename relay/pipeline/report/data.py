@@ -1,4 +1,4 @@
-"""Collects a report: numbers and rows from the lake, dead messages and verification from PostgreSQL. No JVM."""
+"""Collects a report: numbers and rows from the lake, dead messages and verification from PostgreSQL."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from relay.pipeline.metrics import lake_state
 from relay.pipeline.report import archive_reader, metrics_reader
 from relay.pipeline.report.model import DaySize, DeadMessage, Inventory, Partition, Quality, Report, ReportSpan, Unacknowledged
 from relay.pipeline.source.database import Database
+from relay.pipeline.spark.items import Carrier, Start
 
 DEAD_LETTERS = 20
 """How many dead messages are listed."""
@@ -35,11 +36,13 @@ def span_of(since: datetime | None, until: datetime | None, *, now: datetime) ->
     return ReportSpan(midnight + (begin - midnight) // step * step, midnight - (midnight - end) // step * step, step)
 
 
-def collect(lake: Lake, database: Database, span: ReportSpan, *, now: datetime, say: Callable[[str], None]) -> Report:
-    """Read everything that a report shows; errors as `Lake.dataset` and `Database.fetch`."""
+def collect(
+    lake: Lake, database: Database, span: ReportSpan, *, now: datetime, say: Callable[[str], None], spark: Start | None = None
+) -> Report:
+    """Read everything that a report shows; errors as `archive_reader.read` and `Database.fetch`. Spark starts only for a large archive."""
     say("asking PostgreSQL for dead messages and verification")
     unacknowledged = _unacknowledged(database)
-    rows = archive_reader.read(lake, span, say)
+    rows = archive_reader.read(lake, span, Carrier(spark, say, database.connections), say)
     return Report(
         made_at=now,
         lake=lake.place.url,

@@ -14,6 +14,7 @@ from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.report import data
 from relay.pipeline.report.page import render
 from relay.pipeline.source.database import Database
+from relay.pipeline.spark.items import Start
 
 
 @dataclass(frozen=True)
@@ -36,19 +37,23 @@ def run(
     database: Database,
     say: Callable[[str], None],
     path: str | Path,
+    spark: Start | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     now: datetime | None = None,
 ) -> Rendered:
     """Write the report on a span (by default the last seven days) as one HTML file; an existing file is replaced.
 
+    `spark` starts, or returns, the session whose tasks read a large archive; without it this process reads it.
+
     Raises:
+        DamagedError: a file of the archive is missing or damaged.
         LakeError: the lake cannot be read here.
         UnreachableError: PostgreSQL or the object store does not answer.
-        PipelineError: the span is empty, PostgreSQL refused a statement, or the file cannot be written.
+        PipelineError: the span is empty, PostgreSQL refused a statement, Spark could not run the scan, or the file cannot be written.
     """
     clock = now or datetime.now(UTC)
-    report = data.collect(lake, database, data.span_of(since, until, now=clock), now=clock, say=say)
+    report = data.collect(lake, database, data.span_of(since, until, now=clock), now=clock, say=say, spark=spark)
     say("drawing")
     page = render(report).encode()
     _write(Path(path), page)

@@ -12,8 +12,8 @@ from relay.pipeline.lake.parquet_reader import OpenedFile, opened_file
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.partitions import PartitionRange
 
-_BYTES, _ROWS = 16 << 20, 8192
-"""How many bytes and rows are decoded together, by the average row of their group; an exported group is at most one row larger."""
+_ROWS, _EXPORTED = 8192, 32 << 20
+"""How many rows are decoded together, and how many bytes an exported row group has at most; with one row it may have more."""
 _FEW = 512
 """How many rows of a larger group are decoded together: there wide rows may be neighbours among many narrow ones."""
 _BUFFER = 1 << 20
@@ -53,7 +53,5 @@ def _holds(file: OpenedFile, number: int, one: PartitionRange) -> bool:
 
 
 def _read(file: OpenedFile, number: int, names: Sequence[str], few: int = _FEW) -> Iterator[pa.RecordBatch]:
-    group = file.metadata.row_group(number)
-    each = max(1, group.total_byte_size // max(1, group.num_rows))
-    most = _ROWS if group.total_byte_size <= 2 * _BYTES else few
-    yield from file.batches(max(1, min(most, _BYTES // each)), groups=[number], columns=names)
+    most = _ROWS if file.metadata.row_group(number).total_byte_size <= _EXPORTED else few
+    yield from file.batches(most, groups=[number], columns=names)
