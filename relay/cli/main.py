@@ -11,6 +11,7 @@ from relay.cli.commands import admit, adopt, config, contract, dead, key, pipeli
 from relay.cli.commands.check import check
 from relay.cli.commands.demo import demo
 from relay.cli.commands.erase import erase
+from relay.cli.commands.list_waiting import list_waiting
 from relay.cli.commands.message import cancel, enqueue, limit, pause, resume, unlimit
 from relay.cli.commands.receive import receive
 from relay.cli.commands.replay import replay
@@ -121,6 +122,7 @@ def run() -> None:
 app.command()(demo)
 app.command()(enqueue)
 app.command()(status)
+app.command("list")(list_waiting)
 app.command()(check)
 app.command()(admit.grant)
 app.command()(admit.revoke)

@@ -9,9 +9,9 @@ import typer
 from relay.cli.common.arguments import Archived, Json, ShownMessage
 from relay.cli.common.output import show_fields, show_json, words
 from relay.cli.common.support import console, not_found
-from relay.cli.common.workers import read_workers
+from relay.cli.queue_check.contexts import WaitContexts, read_row
 from relay.cli.queue_check.rows import QueueRow
-from relay.cli.queue_check.wait_reasons import WaitContext, waits_for
+from relay.cli.queue_check.wait_reasons import waits_for
 
 if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
@@ -31,7 +31,7 @@ def show(message: ShownMessage, *, as_json: Json = False) -> None:
     with console() as opened:
         story = opened.rows("show_message", **asked, most=SHOWN)
         seen = _seen(opened, message)
-        waits = waits_for(seen, _context(opened, seen)) if seen else None
+        waits = waits_for(seen, WaitContexts(opened).of(seen)) if seen else None
         replays = opened.rows("list_replays", **asked, most=SHOWN)
         folded = opened.rows("list_folded", **asked, most=FOLDED)
         erasures = opened.rows("list_erasures", **asked, most=SHOWN)
@@ -62,17 +62,5 @@ def show(message: ShownMessage, *, as_json: Json = False) -> None:
 
 def _seen(opened: OperatorSession, message: Archived) -> QueueRow | None:
     """The state of a message in the queue; None if it is not there."""
-    found = opened.rows("check_message", id=message.id)
-    return QueueRow(**found[0]) if found and message.xid in {None, found[0]["xid"]} and message.seq in {None, found[0]["seq"]} else None
-
-
-def _context(opened: OperatorSession, row: QueueRow) -> WaitContext:
-    hold = [] if row.ordering_key is None else opened.rows("read_key_hold", key=row.ordering_key)
-    first = [] if row.head else opened.rows("read_key_head", key=row.ordering_key)
-    return WaitContext(
-        paused={one["exchange"]: one for one in opened.rows("list_paused")},
-        limited={one["exchange"]: one for one in opened.rows("list_limited")},
-        parked=next(iter(hold), None),
-        head=next((_seen(opened, Archived(one["id"])) for one in first if str(one["id"]) != row.id), None),
-        workers=read_workers(opened),
-    )
+    found = read_row(opened, message.id)
+    return found if found and message.xid in {None, found.xid} and message.seq in {None, found.seq} else None

@@ -82,7 +82,9 @@ def wrong_usage(error: Any) -> str:
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" or context is None:
         return str(error.format_message())
-    text = _wrong_value(error) or re.sub(r"^Invalid value( for 'ID(?:\.\.\.)?')?: ", "", error.format_message())
+    text = _wrong_value(error) or re.sub(
+        r"^Invalid value(?: for 'ID(?:\.\.\.)?'| for '(--[\w-]+)'(?=: \1 ))?: ", "", error.format_message()
+    )
     return f"{text.rstrip('.')}. See `{context.command_path} --help`."
 
 

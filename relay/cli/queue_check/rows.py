@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 State = Literal["locked", "paused", "blocked", "waiting", "claimable"]
+WaitState = Literal["ready", "scheduled", "retrying", "locked", "paused", "limited", "parked", "blocked"]
 Kind = Literal["fresh", "waiting", "suspect", "key", "lock"]
 """What must happen to a message next: a claim, named after what finds the message, or the end of a lock."""
 
@@ -59,6 +60,17 @@ class QueueRow:
         if self.held or not self.head:
             return "blocked"
         return "claimable" if self.available_at is None or self.available_at <= self.clock else "waiting"
+
+    @property
+    def wait_state(self) -> WaitState:
+        """The state as `relay list` names it."""
+        if self.state == "blocked":
+            return "parked" if self.held else "blocked"
+        if self.state == "waiting":
+            return "retrying" if self.attempts else "scheduled"
+        if self.state == "claimable":
+            return "limited" if self.limited else "ready"
+        return self.state
 
     @property
     def kind(self) -> Kind | None:
@@ -135,8 +147,15 @@ def _until(time: float) -> str:
 
 
 def when(time: float) -> str:
-    """Seconds since 1970 as a time in UTC."""
+    """Seconds since 1970 as a time in UTC, in words."""
+    if (found := moment(time)) is not None:
+        return f"{found:%Y-%m-%d %H:%M:%S}Z"
+    return "the year 10000 or later" if time > 0 else "long ago"
+
+
+def moment(time: float) -> datetime | None:
+    """Seconds since 1970 as a time in UTC; None if Python has no such time."""
     try:
-        return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}Z"
+        return datetime.fromtimestamp(time, UTC)
     except (ValueError, OverflowError, OSError):
-        return "the year 10000 or later" if time > 0 else "long ago"
+        return None

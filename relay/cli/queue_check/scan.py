@@ -75,7 +75,7 @@ def _named(row: QueueRow, reason: str) -> dict[str, Any]:
 def walk(opened: OperatorSession, say: Say) -> ScanResult:
     """Read every message once."""
     found = ScanResult()
-    for row in _rows(opened, FIRST):
+    for row in rows_after(opened, FIRST):
         found.meet(row)
         if found.walked % PAGE == 0:
             say(found.walked)
@@ -86,7 +86,7 @@ def look_again(opened: OperatorSession, watch: Recheck) -> dict[str, QueueRow]:
     """The watched messages that are still in the queue, by id."""
     (first_xid, first_seq), last = watch.span
     again = {}
-    for row in _rows(opened, (first_xid, first_seq - 1)):
+    for row in rows_after(opened, (first_xid, first_seq - 1)):
         if row.position > last:
             break
         if watch.knows(row):
@@ -94,7 +94,8 @@ def look_again(opened: OperatorSession, watch: Recheck) -> dict[str, QueueRow]:
     return again
 
 
-def _rows(opened: OperatorSession, after: tuple[int, int]) -> Iterator[QueueRow]:
+def rows_after(opened: OperatorSession, after: tuple[int, int]) -> Iterator[QueueRow]:
+    """The rows of the queue after a place, in claim order."""
     page: list[dict[str, Any]] = [{}] * PAGE
     while len(page) == PAGE:
         page = opened.rows("check_page", after_xid=str(after[0]), after_seq=after[1], most=PAGE)

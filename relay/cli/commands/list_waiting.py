@@ -1,0 +1,90 @@
+"""`relay list`: messages that wait in the queue, in claim order."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Annotated, get_args
+
+import typer
+
+from relay.cli.common.arguments import Json
+from relay.cli.common.output import count, named, show_json, show_table
+from relay.cli.common.support import complain, console
+from relay.cli.queue_check.listing import Listing, Wanted, listed
+from relay.cli.queue_check.rows import WaitState
+from relay.cli.queue_check.scan import FIRST
+from relay.message import Position
+
+COLUMNS = ["id", "exchange", "routing_key", "ordering_key", "state", "attempts", "last_error", "waits_for"]
+STATES = get_args(WaitState)
+
+
+def _place(text: str) -> Position:
+    """The option --after.
+
+    Raises:
+        typer.BadParameter: it is no place.
+    """
+    found = re.fullmatch(r"(\d{1,20})/(-?\d{1,18})", text, re.ASCII)
+    if not found:
+        raise typer.BadParameter("--after must be XID/SEQ, as this command prints it.")
+    return Position(int(found[1]), int(found[2]))
+
+
+def _state(text: str) -> str:
+    """The option --state.
+
+    Raises:
+        typer.BadParameter: there is no such state.
+    """
+    if text not in STATES:
+        raise typer.BadParameter(f"--state must be one of {', '.join(STATES)}.")
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """Which messages; each field is an option (see relay.cli.common.help)."""
+
+    state: Annotated[
+        list[str] | None,
+        typer.Option(parser=_state, metavar="STATE", help=f"Only in this state: {', '.join(STATES)}. May be given several times."),
+    ] = None
+    exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None
+    routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * matches any characters.")] = None
+    ordering_key: Annotated[str | None, typer.Option(help="Only with this ordering key.")] = None
+    code: Annotated[str | None, typer.Option(help="Only if the last attempt failed with this code.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListPage:
+    """Which part of the queue; each field is an option."""
+
+    after: Annotated[Position | None, typer.Option(parser=_place, metavar="XID/SEQ", help="Continue after this place.")] = None
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most this many messages.")] = 100
+    scan: Annotated[int, typer.Option(min=1, help="Scan at most this many messages of the queue; 100,000 take a few seconds.")] = 100_000
+
+
+def list_waiting(*, conditions: Conditions, page: ListPage, as_json: Json = False) -> None:
+    """List messages of the queue in claim order, with their state and what each waits for. Archived messages are not listed."""
+    wanted = Wanted(
+        states=conditions.state or (),
+        exchange=conditions.exchange,
+        routing_key=conditions.routing_key,
+        ordering_key=conditions.ordering_key,
+        code=conditions.code,
+    )
+    with console() as opened:
+        found = listed(opened, wanted, page.after or FIRST, limit=page.limit, scan=page.scan)
+    if as_json:
+        show_json(found._asdict())
+        return
+    _show(found)
+
+
+def _show(found: Listing) -> None:
+    rows = [{**row, **{name: None if row[name] is None else named(row[name]) for name in COLUMNS[1:4]}} for row in found.messages]
+    show_table(rows, COLUMNS, nothing="no such message waits" if found.next is None else "no such message among those that were scanned")
+    if found.next is not None:
+        complain(f"{count(len(rows), 'message')} listed; there may be more: continue with --after {found.next}")
