@@ -40,17 +40,17 @@ class StoreError(RelayError):
         self.broken_trigger = broken_trigger
         """An application's trigger names a missing object or lacks a right: once corrected, the statement may succeed."""
         self.in_passing = in_passing
-        """Another session's lock, a deadlock or a serialization failure: the connection works, and the same statement may pass now."""
+        """Another session's lock, a deadlock or a serialization failure: the connection works, and the same statement may succeed now."""
         self.unprintable = unprintable
-        """A value is too large for PostgreSQL to hand out (SQLSTATE 54000), and a claim will meet it again."""
+        """A value is too large for PostgreSQL to return (SQLSTATE 54000), and a later claim will meet the same value."""
         self.no_partition = no_partition
-        """The archive has no partition for this day; once the partition exists, the same statement passes."""
+        """The archive has no partition for this day; once the partition exists, the same statement succeeds."""
         self.unanswered = unanswered
-        """The answer did not come completely in time; a smaller answer may come in time."""
+        """The answer did not arrive completely in time; a smaller answer may arrive in time."""
 
 
 class NewConnectionError(StoreError):
-    """The connection is new, perhaps to another server, where earlier positions may be wrong."""
+    """The connection is new, perhaps to another server, and earlier positions may be wrong on that server."""
 
 
 class WrongDirectionError(StoreError):
@@ -74,13 +74,13 @@ class PipelineError(RelayError):
 
 
 class UnreachableError(PipelineError):
-    """PostgreSQL or the object store does not answer; the next run may find it."""
+    """PostgreSQL or the object store does not answer; the next run may reach it."""
 
     exit_code = 4
 
 
 class ConflictError(PipelineError):
-    """Another job was faster; nothing of what this one was about to commit is in the lake."""
+    """Another job was faster; nothing that this job was about to commit is in the lake."""
 
     exit_code = 6
 

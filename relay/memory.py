@@ -6,11 +6,11 @@ from typing import Final, TypeVar
 
 KEPT: Final = 1024
 """Bytes that a message takes without its payload and texts: numbers, its id, its places in lists and its result. Measured with 60,000
-messages that wait for their settle: 810 (Python 3.11.7, PostgreSQL 15.18); the reason of a failure, or a lock of its own, comes on top."""
+messages that wait for their settle: 810 (Python 3.11.7, PostgreSQL 15.18). The reason of a failure, or a separate lock, takes more."""
 WIDEST: Final = 4
 """Most bytes of a character in a text that is not ASCII (PEP 393)."""
 ENTRY: Final = 640
-"""Bytes of a cache entry in addition to the size that is given for it."""
+"""Bytes of a cache entry in addition to the size given for the entry."""
 CHECKED: Final = 32
 """Bytes of memory for each byte of a content during its check. Measured: 27 for objects with one property of empty name (Python 3.11.7)."""
 CHECKING: Final = 96 << 20
@@ -42,12 +42,12 @@ class Cache(dict[Key, Value]):
 
 
 def of_text(text: str | None) -> int:
-    """Most bytes of a text; the same before and after Python has cached a second form of it."""
+    """Most bytes of a text; the figure also covers a second form of the text that Python may cache."""
     if not text:
         return 0
     return len(text) if text.isascii() else WIDEST * len(text)
 
 
 def of_check(size: int) -> int:
-    """Most bytes of the process that checks a content against contracts; there is one process, which checks one content at a time."""
+    """Most bytes of the process that checks a content against contracts. There is one such process, and it checks one content at a time."""
     return CHECKING + CHECKED * size

@@ -12,11 +12,11 @@ from relay.memory import KEPT, of_text
 LONGEST_JOB = 255
 """Most bytes of the name of a replay's job, by the ledger's limit."""
 SHOWN = 20
-"""At most so many refused messages of a replay are named; all are counted."""
+"""Most refused messages that a replay names; it counts all of them."""
 ERASED = '{"erased": true}'
 """Options of an archived message whose contents were erased, as PostgreSQL prints them: no INSERT accepts such options."""
 BUNDLED_IN = r"sent within ([0-9a-f-]{36})"
-"""The error text of a part, a regular expression: the id is that of the bundle."""
+"""A regular expression for the error text of a message that was sent as part of a bundle. The group is the bundle's id."""
 
 
 class Position(NamedTuple):
@@ -31,7 +31,7 @@ START = Position(0, 0)
 
 
 class Range(NamedTuple):
-    """Messages after a position and below a transaction."""
+    """The messages after the position `after` whose transaction is below `below`."""
 
     after: Position
     below: int
@@ -47,11 +47,11 @@ class Claim(NamedTuple):
     xid: int
     seq: int
     id: str
-    """Canonical text of the uuid; travels as `message_id` and as the header `x-relay-id`."""
+    """Canonical text of the uuid; sent as the property `message_id` and as the header `x-relay-id`."""
     exchange: str
     routing_key: str
     payload: bytes
-    """`body`, or else the bytes of `content::text`; never converted by a JSON parser."""
+    """The column `body`; without a body, the bytes of `content::text`, which no JSON parser has converted."""
     binary: bool
     """Whether the payload is the column `body`."""
     options: bytes | None
@@ -63,7 +63,7 @@ class Claim(NamedTuple):
     expires_in: float | None
     """Seconds from the claim until `expires_at`, by the database's clock."""
     lane: int | None = None
-    """The lane of its ordering key, as the database computes it in its own encoding."""
+    """The lane of the message's ordering key, which the database computes in its own encoding."""
 
     @property
     def position(self) -> Position:
@@ -79,7 +79,7 @@ class Amount(NamedTuple):
 
 
 def memory_of(claims: Collection[Claim]) -> int:
-    """Bytes that claims take in memory; most of it is computed by passes in C."""
+    """Bytes that claims take in memory; passes in C compute most of the sum."""
     plain = KEPT * len(claims) + sum([len(claim.payload) for claim in claims])
     options = sum([len(claim.options) for claim in claims if claim.options])
     names = [text for claim in claims for text in (claim.exchange, claim.routing_key, claim.ordering_key) if text]
@@ -106,13 +106,13 @@ class Batch:
     claimed_tick: float
     """The relay's monotonic clock when the claim was sent: the zero of every later interval."""
     deadline: float
-    """Monotonic time after which nothing of this batch may be written to the broker; moved by a renewed lock. See `behind`."""
+    """Monotonic time after which no message of this batch may be written to the broker. A renewed lock moves it. See `behind`."""
     source: str = ""
     """The kind of claim that found the messages."""
     exchanges: dict[str, Amount] = field(init=False)
     """Messages and bytes by exchange."""
     size: int = field(init=False)
-    """Bytes that all of it takes in memory."""
+    """Bytes that the batch takes in memory."""
     behind: dict[tuple[int, int], float] = field(default_factory=dict)
     """Earlier deadlines, by position, of the claims whose locks were not renewed with the others."""
 
@@ -128,7 +128,7 @@ class Batch:
         """Note new deadlines.
 
         Args:
-            positions: the messages whose renewal was requested: all in flight, or only those that were behind.
+            positions: the messages whose renewal was requested: all messages in flight, or only messages in `behind`.
             deadline: the new deadline of the messages whose locks were renewed.
             left: the messages whose locks were not renewed.
 
@@ -148,34 +148,34 @@ class Verdict(Enum):
     CONFIRMED = "confirmed"
     """`Basic.Ack` for its tag (AMQP 0-9-1 extension `confirm`); nothing else is success."""
     INVALID = "invalid"
-    """Can never be sent as it is; nothing was written."""
+    """The message can never be sent as it is; nothing of it was written."""
     EXPIRED = "expired"
-    """`expires_at` passed before it was written."""
+    """`expires_at` passed before the message was written."""
     RETURNED = "returned"
     """Unroutable: `Basic.Return` of a mandatory message."""
     REFUSED = "refused"
-    """Nacked, or the broker refused it alone: exchange missing, no permission."""
+    """The broker nacked the message or closed its channel, for example because the exchange or a permission is missing."""
     UNKNOWN = "unknown"
-    """Written, but the connection was lost before the confirm."""
+    """The message was written, but the connection was lost before the confirm."""
     OVERDUE = "overdue"
-    """A worker's handler did not end in its time; the message stays with its lock, which is renewed no more."""
+    """A worker's handler did not end in time. The message stays locked, but its lock is no longer renewed."""
     UNWRITTEN = "unwritten"
-    """Nothing of it reached the broker."""
+    """Nothing of the message reached the broker."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """One verdict with a stable code and a sentence for people; both empty for a confirm."""
+    """One verdict, with a stable code and a sentence for operators. For a confirm, code and sentence are empty."""
 
     verdict: Verdict
     code: str = ""
     detail: str = ""
     blame: bool = False
-    """For UNKNOWN: the broker closed the connection over a protocol error, so the message counts an attempt."""
+    """For UNKNOWN: the broker closed the connection over a protocol error, so the claim counts as an attempt of the message."""
     alone: bool = False
-    """For UNKNOWN with `blame`: the broker had looked at everything else, so this message caused the error."""
+    """For UNKNOWN with `blame`: the broker had processed everything else, so this message caused the error."""
     of_exchange: bool = False
-    """For REFUSED: because of its exchange, so every message to that exchange is refused."""
+    """For REFUSED: the exchange is the reason, so the broker refuses every message to this exchange."""
 
 
 CONFIRMED = PublishResult(Verdict.CONFIRMED)
@@ -211,7 +211,7 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Outcome: an attempt failed; due again after `delay` seconds."""
+    """Outcome: an attempt failed; the message is due again after `delay` seconds."""
 
     delay: float
     code: str
@@ -220,7 +220,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """Outcome: not the message's fault; claimable again at once, and the claim does not count."""
+    """Outcome: the message did not cause the failure. It is claimable again at once, and the claim does not count as an attempt."""
 
     code: str
     detail: str

@@ -15,7 +15,7 @@ class Fresh:
 
     ranges: Sequence[Range]
     walk: int
-    """Most messages that may be walked over in each range."""
+    """Most messages that the claim may scan in each range."""
     excluded: Sequence[str] = ()
     """Exchanges whose messages are not claimed."""
     only: Sequence[str] | None = None
@@ -43,13 +43,13 @@ class ById:
 
 
 Wanted = Fresh | At | ById
-"""What a claim looks at."""
+"""The messages that a claim considers."""
 SUSPECT = "suspect"
 """The `source` of claims of messages whose locks have expired before."""
 
 
 class SettleRow(NamedTuple):
-    """One claim with its outcome, ready to be written; times are microseconds since the claim, None: never."""
+    """One claim with its outcome, ready to be written. Times are microseconds since the claim; None means never."""
 
     claim: Claim
     outcome: Outcome
@@ -62,7 +62,7 @@ class RowLeft(NamedTuple):
 
     id: str
     busy: bool
-    """Another session has locked the row, but this relay still holds the claim; False: the claim is lost."""
+    """True: another session has locked the row, but the claim still belongs to this relay. False: the claim is lost."""
 
 
 class SettleResult(NamedTuple):
@@ -75,7 +75,7 @@ class SettleResult(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What a claim statement found and what it could see."""
+    """The messages that a claim statement locked, and the snapshot in which it ran."""
 
     batch: Batch | None
     snapshot: str
@@ -85,7 +85,7 @@ class Claimed(NamedTuple):
     last: Position | None = None
     """The highest position claimed or refused."""
     bounds: Sequence[Position | None] = ()
-    """For a claim of fresh messages: in each range the first position that was not walked, None if the claim reached the range's end."""
+    """For a claim of fresh messages: for each range, the first position not scanned; None if the claim reached the range's end."""
     refused: Sequence[Position] = ()
     """Due messages whose UPDATE an application's trigger refuses: the scrub finds them again, which is soon enough."""
 
@@ -94,18 +94,19 @@ class Listed(NamedTuple):
     """Keys of fresh messages, in claim order."""
 
     keys: Mapping[str, tuple[int, Position]]
-    """For each key its lane and the lowest fresh message that was walked."""
+    """For each key its lane and the lowest fresh message that was scanned."""
     snapshot: str
     last: Position | None
-    """Where the listing was cut short."""
+    """The last position listed if the listing was cut short; None if it reached the end."""
 
 
 class ScanFinding(NamedTuple):
-    """A message that a scan has seen."""
+    """A message that a scan has found."""
 
     kind: str
-    """`waiting`: its wait is over; `stranded`: fresh, its stream has passed it; `suspect`: its lock has expired before; `key`: the lowest
-    message of its key in this page, or the key's head; `blocked`: a head that is locked, waits or is held; `expired`: its lock is over."""
+    """`waiting`: the message's wait is over. `stranded`: the message is fresh, and its stream has passed it. `suspect`: its lock expired
+    before. `key`: the lowest message of its key in this page, or the key's head. `blocked`: a head that is locked, that waits, or whose
+    exchange may not be claimed. `expired`: its lock has expired now."""
     position: Position
     exchange: str
     key: str | None
@@ -118,15 +119,15 @@ class Sought(NamedTuple):
     """What a scan must find."""
 
     held: list[str]
-    """Exchanges of which it finds only expired locks."""
+    """For these exchanges the scan finds only expired locks."""
     crowded: list[str]
-    """Exchanges of which it finds keys and suspects but no other messages, because there is no room for more."""
+    """For these exchanges the scan finds keys and suspects but no other messages, because there is no room for more."""
     lanes: list[int]
-    """Lanes whose keys it finds."""
+    """Lanes whose keys the scan finds."""
 
 
 class DuePlace(NamedTuple):
-    """A place among the messages that wait for a time: after all of earlier times, and of this time after those up to a position."""
+    """A place in the order of waiting messages: by the time for which they wait, then by position."""
 
     time: str
     position: Position = START
@@ -139,7 +140,7 @@ class Page(NamedTuple):
     reached: Position | None
     """Where a scan in claim order continues; None at the end."""
     first: Position | None
-    """The first message that was walked."""
+    """The first message that was scanned."""
     due: DuePlace
     """Where a scan of waits continues."""
     seconds: float = 0.0
@@ -147,12 +148,12 @@ class Page(NamedTuple):
 
 
 class Places(NamedTuple):
-    """How far a relay has come, as it reports it."""
+    """How far a relay's claims have come, as the relay reports it."""
 
     low: Position
-    """No message in flight is below this."""
+    """No message in flight is below this position."""
     head: Position
-    """The lowest head of a stream: no fresh message is below this, except from transactions that commit late."""
+    """The lowest head of a stream: no fresh message is below this head, except from transactions that commit late."""
     top: Position
     """The head of the main stream."""
 
@@ -177,7 +178,7 @@ class ClaimStore(Protocol):
         If payloads turn out to be longer than their stored form and do not fit, their messages are released again.
 
         Raises:
-            StoreError: nothing may be assumed; messages that were claimed after all become free when their locks expire.
+            StoreError: the outcome is unknown; messages that were claimed after all become free when their locks expire.
         """
 
 
@@ -186,7 +187,7 @@ class Publisher(Protocol):
 
     @property
     def ready(self) -> bool:
-        """Whether it is connected and not blocked, so that claiming makes sense."""
+        """Whether the publisher is connected and not blocked, so that a claim makes sense."""
 
     def publish(self, batch: Batch) -> AsyncIterator[Portion]:
         """Publish a batch; yield portions until every claim has had exactly one result.
@@ -199,7 +200,7 @@ class Publisher(Protocol):
         """Return once `ready` is true."""
 
     def stop_writing(self) -> None:
-        """Write nothing new any more: messages that the broker cannot have are UNWRITTEN, the others wait for their confirms."""
+        """Write no further message: messages that the broker cannot have are UNWRITTEN, the others wait for their confirms."""
 
     def cut(self) -> None:
         """Give up on confirms: written messages are UNKNOWN, the rest are UNWRITTEN."""
@@ -215,7 +216,7 @@ class LivePublisher(Publisher, Protocol):
         """Give up on messages in flight and end; may be called at any time, and repeatedly."""
 
     def silent(self) -> dict[str, float]:
-        """Seconds since the oldest unconfirmed write, for each exchange that has one."""
+        """For each exchange with an unconfirmed write: the seconds since the oldest such write."""
 
 
 class Settler(Protocol):
@@ -249,7 +250,7 @@ class Intake(Protocol):
         """Messages may have been inserted: poll at once."""
 
     async def reject_unprintable(self) -> None:
-        """Archive the messages that no claim can hand out.
+        """Archive the messages that no claim can return.
 
         Raises:
             StoreError: the database did not answer.
@@ -288,7 +289,7 @@ class Wakeup(Protocol):
     """Hints that the queue has something to claim; the poll is the guarantee."""
 
     async def idle(self) -> bool:
-        """Nothing is due: have writers notify; True if the queue must be polled once more before sleeping."""
+        """Note that nothing is due, so writers must notify. Return True if the queue must be polled once more before sleeping."""
 
     def busy(self, messages: int) -> None:
         """A claim found `messages`: writers need not notify while this continues."""

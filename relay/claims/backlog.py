@@ -1,6 +1,6 @@
 """Messages that scans have found and no claim has tried yet, by exchange; no I/O.
 
-A position is a hint: the claim checks it again. So any message may be forgotten here at any time, and the next round of the scrub
+A position is a hint: the claim checks it again. The backlog may forget any message at any time, because the next round of the scrub
 finds it again.
 """
 
@@ -19,9 +19,9 @@ MAX_FOUND = 10_000
 MAX_IN_ALL = 50_000
 """Most messages of all exchanges together that are remembered; each exchange has room for at least one message."""
 STRANGERS = 5
-"""If some exchanges are known to take messages, all others together (the strangers) have 1/STRANGERS of the room."""
+"""If some exchanges are known to accept messages, all other exchanges (the strangers) together have 1/STRANGERS of the room."""
 MAX_EXCHANGES = 5_000
-"""Most exchanges whose messages are remembered, not counting those known to take messages: a login that may insert can invent names."""
+"""Most strangers whose messages are remembered: a login that may insert can invent names of exchanges."""
 
 
 class Backlog:
@@ -40,12 +40,12 @@ class Backlog:
         self._in_all = in_all
         self._found: dict[str, dict[Position, ScanFinding]] = {}
         self._known: set[str] = set()
-        """Remembered exchanges that are known to take messages."""
+        """Remembered exchanges that are known to accept messages."""
         self.starved = False
-        """Messages of strangers were left out, because strangers have enough in flight."""
+        """Whether the last call of `next` left out messages of strangers, because strangers have enough messages in flight."""
 
     def put(self, finding: ScanFinding, *, known: bool = False) -> None:
-        """Remember a message, if there is room; `known`: its exchange is known to take messages."""
+        """Remember a message if there is room. `known`: its exchange is known to accept messages."""
         if known:
             self._known.add(finding.exchange)
         elif finding.exchange not in self._found and self._strange >= MAX_EXCHANGES:

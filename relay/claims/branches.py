@@ -13,8 +13,8 @@ from relay.ports import ClaimStore
 class Branches:
     """The main stream, and the stream of each exchange that was split off from it.
 
-    A claim may be under way while an exchange changes its stream. That claim moves the previous cursor, so the new stream walks again over
-    the messages that the claim has seen.
+    A claim may be under way while an exchange changes its stream. That claim moves the previous cursor, so the new stream scans again the
+    messages that the claim has seen.
 
     Args:
         store: where messages are claimed.
@@ -27,7 +27,7 @@ class Branches:
         self._by_exchange: dict[str, Stream] = {}
 
     def __iter__(self) -> Iterator[str]:
-        """Exchanges that were split off; the exchange whose stream was claimed last comes last."""
+        """Exchanges that were split off. The exchange whose stream made the latest claim comes last."""
         return iter(self._by_exchange)
 
     def __contains__(self, exchange: object) -> bool:

@@ -1,8 +1,8 @@
 """Claims past a crowd of strangers, which are exchanges that have not confirmed a message yet.
 
-The main stream claims few of their messages at a time, and two other streams go ahead of it. The first claims messages of known exchanges.
-The second claims new messages, so a working exchange becomes known as soon as it has a new message. The main stream still reads
-everything above the head of its cursor, so it finds whatever these two overlook.
+The main stream claims few of their messages at a time, and two other streams run ahead of it. The first claims messages of known
+exchanges. The second claims new messages, so a working exchange becomes known as soon as it has a new message. The main stream still
+reads everything above the head of its cursor, so it finds any message that the two other streams overlook.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from relay.message import Batch
 from relay.ports import ClaimStore
 
 SAME_FOR = 1.0
-"""Seconds until the first stream adds exchanges that have become known; it then begins again where the main stream is."""
+"""Seconds until the first stream adds exchanges that have become known; the stream then starts again at the main stream's cursor."""
 
 
 class CrowdBypass:
-    """The streams that go ahead, as long as there is a crowd.
+    """The streams that run ahead of the main stream, as long as there is a crowd.
 
     Args:
         store: where messages are claimed.
@@ -57,7 +57,7 @@ class CrowdBypass:
         return self.known is not None and bool(self._turn % 2)
 
     def note(self, main: Stream, batch: Batch | None) -> None:
-        """Learn from a claim of the main stream: a full claim may show a crowd; a claim that reaches the end shows that there is none."""
+        """Learn from a claim of the main stream: a full claim may show a crowd; a claim that reaches the end shows no crowd."""
         if not main.cut or (batch and main.full and not self._strangers.crowd(batch)):
             self.restart()
         elif batch and main.full and self.known is None:

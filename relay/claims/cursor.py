@@ -15,7 +15,7 @@ from relay.message import START, Position, Range
 LAST_SEQ = 2**63 - 1
 LAST_XID = 2**63 - 1
 MAX_LATE = 64
-"""Most late transactions that one statement asks for: first those that have ended, then the oldest running ones."""
+"""Most late transactions that one statement asks for: first the ended transactions, then the oldest running ones."""
 
 
 class Snapshot(NamedTuple):
@@ -51,12 +51,12 @@ class Cursor:
         return [*(Range(Position(xid, self.late[xid]), xid + 1) for xid in late), Range(self.head, LAST_XID)]
 
     def advance(self, ranges: Sequence[Range], reached: Sequence[Position | None], snapshot: Snapshot) -> None:
-        """Record how far a statement came in each of its ranges.
+        """Record how far a statement read in each of its ranges.
 
         Args:
             ranges: the result of `ranges`.
-            reached: for each range the last position seen if the range was cut short, None if nothing of the range is left. There
-                are fewer entries if the statement did not reach the later ranges.
+            reached: for each range, the last position read if the range was cut short, or None if the range was read to its end.
+                There are fewer entries than ranges if the statement did not reach the later ranges.
             snapshot: the statement's own snapshot.
 
         """
@@ -88,7 +88,7 @@ class Cursor:
         return Cursor(self.head, dict(self.late), self.running)
 
     def joined(self, other: Cursor) -> Cursor:
-        """A cursor for the messages of both: it has the lower head, and all late transactions of either that this head has passed."""
+        """A cursor for the messages of both cursors: it has the lower head and the late transactions of either below that head."""
         head = min(self.head, other.head)
         both = {xid: min(self.late[xid], other.late[xid]) for xid in self.late.keys() & other.late.keys()}
         late = {xid: seq for xid, seq in (other.late | self.late | both).items() if xid <= head.xid}
@@ -96,6 +96,6 @@ class Cursor:
 
 
 def cut_at(ranges: Sequence[Range], last: Position) -> list[Position | None]:
-    """The `reached` of a statement that stopped at a position: earlier ranges are done, later ones were not begun."""
+    """The `reached` of a statement that stopped at a position: it read earlier ranges to their ends and did not begin later ones."""
     done = [one for one in ranges if one.below <= last.xid]
     return [*[None] * len(done), last]

@@ -1,8 +1,8 @@
-"""How much an exchange that floods the queue may take while others have messages; no I/O.
+"""How much of the window a flooding exchange may use while other exchanges have messages; no I/O.
 
 An exchange floods when a claim is full and more than half of the claim's messages are of that exchange. It then has a stream of its own.
-While there is anything else to send, it has a small part of the window. So other exchanges find room at once, and few messages are ahead
-of theirs at the broker.
+While there is anything else to send, it has a small part of the window. So other exchanges find room at once, and few messages of the
+flood are ahead of their messages at the broker.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from relay.message import Batch
 PART = 8
 """While other exchanges have messages, all floods together take at most 1/PART of the window, in messages and in bytes."""
 PORTION = 4
-"""One claim takes at most 1/PORTION of what the flood may have in flight. So the first settles already make room for the next claim."""
+"""One claim locks at most 1/PORTION of what the flood may have in flight. So the first settles already make room for the next claim."""
 REMEMBERED = 5.0
 """For this many seconds after the last message of other exchanges, floods stay small."""
 MAX_FLOODS = 8
-"""Most floods that have a stream each, and so a claim each in every round. A further flood is not split off, and so it delays others."""
+"""Most floods with their own streams: each stream costs a claim in every round. A further flood is not split off, so it delays others."""
 
 
 class FloodControl:
@@ -50,9 +50,9 @@ class FloodControl:
         self._size_in_flight = size_in_flight
         self._clock = clock
         self._seen: OrderedDict[str, float] = OrderedDict()
-        """When each exchange last had a message claimed. Holds one exchange more than there may be floods, so at least one is no flood."""
+        """When a message of each exchange was last claimed. It has one exchange more than there may be floods: at least one is no flood."""
         self._sizes: dict[str, int] = {}
-        """For each of these exchanges, the average bytes of a message in its last claim."""
+        """For each exchange in `_seen`, the average bytes of its messages in the last claim."""
         self._most = MAX_FLOODS + 1
 
     def flooding(self, batch: Batch, part: int = 2) -> str | None:
@@ -74,7 +74,7 @@ class FloodControl:
     def crowded(self, floods: Collection[str]) -> bool:
         """Whether exchanges other than the floods had messages lately.
 
-        There may be more floods than can be split off, because many exchanges that were held back may resume at once.
+        There may be more floods than can be split off, because many paused or limited exchanges may resume at once.
         """
         self._most = max(MAX_FLOODS, len(floods)) + 1
         since = self._clock() - REMEMBERED
@@ -98,9 +98,9 @@ class FloodControl:
         return min(portion, room) if most - sum(map(self._in_flight, flood)) >= portion else 0
 
     def _fitting(self, flood: Collection[str], portion: int, floods: int) -> int:
-        """How many messages of a flood fit into its share of bytes if they are as large as the last ones; at least one.
+        """How many messages of a flood fit into its share of bytes if they are as large as those of its last claim; at least one.
 
-        If they do not fit next to the flood's messages in flight, return a number above the window, for which there is never room.
+        If they do not fit in addition to the flood's messages in flight, return a number above the window, for which there is never room.
         """
         most, size = self._window_bytes // PART // floods, max(self._sizes.get(exchange, 0) for exchange in flood)
         if not (self._window_bytes and size):

@@ -26,14 +26,14 @@ class IntakeStore(LaneStore, Protocol):
     """The statements that the sources need."""
 
     async def look(self, *, fresh: Cursor, after: str, paused: Sequence[str], lanes: Collection[int], ordered: Cursor) -> QueueLook:
-        """Tell in one statement which sources may have something due; locks nothing.
+        """Find out in one statement which sources may have something due; lock nothing.
 
         Raises:
             StoreError: the database did not answer.
         """
 
     async def scan_due(self, *, after: DuePlace, sought: Sought) -> Page:
-        """One page of the messages whose wait ended after a place; locks nothing.
+        """One page of the messages whose wait ended after a place; the statement locks nothing.
 
         Raises:
             StoreError: the database did not answer.
@@ -60,10 +60,10 @@ class Intake:
         self.backlog = Backlog(self.limits)
         self.suspects = Suspects(self.limits, clock)
         self.stranded = 0
-        """Stranded messages claimed since this counter was read last."""
+        """How many stranded messages were claimed since this counter was last read."""
         self._strangers = strangers
         self._put_back = put_back or asyncio.Event()
-        """Set if a claim has returned to the queue messages that are due at once."""
+        """Set when a claim has returned messages to the queue that are due at once."""
         self.streams = Streams(store, share, self.limits, strangers)
         self.lanes = Lanes(store, limits=self.limits, suspects=self.suspects.backlog)
         self._after = PAST
@@ -78,7 +78,7 @@ class Intake:
         self._suspect = PollBackoff(self._claim_suspect)
         self._turns = [self._fresh, self._ordered, self._due, self._waiting, self._suspect, self._limited]
         self._polled = [self._fresh, self._ordered, self._due]
-        """Sources that must ask the database whether they have messages; the other sources know it themselves."""
+        """Sources that must ask the database whether they have messages; the other sources keep their messages in memory."""
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
         """The next batch, or None when no source has anything due; see `relay.ports.Intake`."""
@@ -98,7 +98,7 @@ class Intake:
         return None
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> None:
-        """Learn from outcomes: a suspect is settled, keys are free again, an exchange is known."""
+        """Learn from outcomes: a suspect is settled, a key is free again, or an exchange has become known."""
         if self._strangers:
             self._strangers.learn(portion)
         if self.suspects.settled(portion.claims):
@@ -111,7 +111,7 @@ class Intake:
             self._waiting.hint()
 
     def found(self, findings: Iterable[ScanFinding]) -> None:
-        """Take over claimable messages that a scan has found; the claim checks each again."""
+        """Add claimable messages that a scan has found; the claim checks each message again."""
         for finding in findings:
             if finding.kind == "expired":
                 continue
@@ -127,11 +127,11 @@ class Intake:
 
     @property
     def sought(self) -> Sought:
-        """What scans must look for: no messages of paused exchanges, and none for which there is no room here."""
+        """What scans must look for: no messages of paused exchanges, and no messages for which there is no room here."""
         return Sought(self.streams.paused, self.backlog.crowded, [] if self.lanes.keys.many_found else self.lanes.owned)
 
     def hint(self) -> None:
-        """Messages were inserted: claim fresh ones at once."""
+        """Messages were inserted: claim fresh messages at once."""
         self.streams.hint()
         for source in (self._fresh, self._ordered, self._limited):
             source.hint()
@@ -142,7 +142,7 @@ class Intake:
             source.hint()
 
     def pause(self, exchanges: Collection[str]) -> bool:
-        """Pause exactly these exchanges; return whether that resumed another one. Messages of resumed exchanges are claimed at once."""
+        """Pause exactly these exchanges; return whether that resumed another exchange. Its messages are then claimed at once."""
         for backlog in (self.backlog, self.suspects.backlog, self.lanes.backlog):
             backlog.forget(exchanges)
         resumed = self.streams.pause(exchanges)
@@ -164,7 +164,7 @@ class Intake:
         return sorted({*self.streams.behind, *self.backlog.throttled, *self.lanes.backlog.throttled})
 
     async def keep_lanes(self) -> bool:
-        """Keep the lanes, and scan new ones at once. Return whether the lanes have changed."""
+        """Renew the lanes, and scan new lanes at once. Return whether the lanes have changed."""
         changed = await self.lanes.keep()
         if changed:
             self.hint()
@@ -198,7 +198,7 @@ class Intake:
                 self.hint_waiting()
 
     async def _look(self) -> None:
-        """Ask for all sources in one cheap statement; then only sources that have something are polled."""
+        """Ask in one inexpensive statement which sources have messages, so that only these sources are polled."""
         streams, lanes = self.streams, self.lanes
         seen = await self._store.look(
             fresh=streams.main, after=self._after.time, paused=streams.paused, lanes=lanes.owned, ordered=lanes.cursor
@@ -210,7 +210,7 @@ class Intake:
         self._mind_limits()
 
     def _rests(self) -> bool:
-        """Whether all sources have been empty so often that one statement replaces a poll of each, and whether it is due."""
+        """Whether one statement for all sources is due in place of a poll of each, because all were empty often enough."""
         rest = all(source.rests(self._poll_interval) for source in self._polled)
         return rest and min(source.look_at for source in self._polled) <= self._clock()
 
@@ -240,11 +240,11 @@ class Intake:
         return await self.lanes.claim(limit=room, limit_bytes=room_bytes, paused=self.streams.paused), self.lanes.unfinished
 
     async def _scan_due(self, room: int, room_bytes: int) -> tuple[None, bool]:  # noqa: ARG002 - all sources are asked like this
-        """Scan for messages whose wait is over; each is then claimed through the source that it belongs to."""
+        """Scan for messages whose wait is over; a later claim of the right source then claims each of them."""
         page = await self._store.scan_due(after=self._after, sought=self.sought)
         self._after = page.due
         self.found(page.findings)
-        # Messages that wait for a limit or their turn are found again for a while: they alone are no reason for an early scan.
+        # For a while, scans find messages again that wait for a limit or their turn: these alone are no reason for an early scan.
         seen, self._seen_due = self._seen_due, {one.position for one in page.findings}
         if not self._seen_due <= seen:
             self._due.hint()
@@ -263,7 +263,7 @@ class Intake:
         return batch, False
 
     async def _claim_found(self, backlog: Backlog, source: str, group: Sequence[ScanFinding], room: int, room_bytes: int) -> Batch | None:
-        """Claim messages that a scan has found. Messages that did not fit are tried again; all others are left to the next scan."""
+        """Claim messages that a scan has found. Messages that did not fit are tried again; all other messages are left to the next scan."""
         if not group:
             return None
         wanted = At([one.position for one in group], source, self.lanes.fence(group))

@@ -1,4 +1,4 @@
-"""Where to look for the heads of ordering keys, so that settled messages are not walked again; no I/O.
+"""Where the search for the head of an ordering key starts, so that it does not scan settled messages again; no I/O.
 
 A key's head is its lowest message in any state. Once a snapshot has shown the head at a position, later snapshots show messages of that
 key only from that position on, with one exception. Transactions that were running in the first snapshot may still show messages below
@@ -18,15 +18,15 @@ from relay.message import START, Position
 from relay.ports import ScanFinding
 
 MOST_KEYS = 10_000
-"""Most keys whose bounds are kept; there is as much room again for keys with many messages. Any other key is searched from its start."""
+"""Most keys whose bounds are kept, with as much room again for keys with many messages. For other keys, the search covers all messages."""
 OFTEN = 64
 """Searches for a head after which a key's bound is kept apart from those of new keys."""
 MOST_BYTES = 8 << 20
-"""Most bytes of these keys and their bounds; there is as much room again for the keys with many messages."""
+"""Most bytes of keys and their bounds; there is as much room again for keys with many messages."""
 NEAR = 16
-"""Transactions this close below a head are not remembered one by one: the bound goes below them, at the cost of walking a few dead rows."""
+"""Transactions this close below a head are not remembered one by one: the bound is set below them, and the search scans a few dead rows."""
 MOST_LATE = 256
-"""How many of the oldest running transactions a bound remembers; the bound stays below the next one."""
+"""How many of the oldest running transactions a bound remembers; the bound stays below the next running transaction."""
 ID_BYTES = 8
 """Bytes for each transaction that a bound remembers; the number objects themselves are shared."""
 
@@ -59,7 +59,7 @@ class _Tier:
         self.known: OrderedDict[str, _Known] = OrderedDict()
 
     def put(self, key: str, known: _Known) -> None:
-        """Keep a bound, and drop others until all fit."""
+        """Keep a bound, and drop other bounds until all fit."""
         self.known[key] = known
         self._size += _size(key, known.bound)
         while len(self.known) > self._most or self._size > self._most_bytes:
@@ -80,7 +80,7 @@ class _Tier:
 class KeyBounds:
     """The bounds of the most recent keys, and separately those of the keys with the most messages.
 
-    Without a bound, the search for a key's head walks all of the key's settled messages that vacuum cannot remove because of
+    Without a bound, the search for a key's head scans all of the key's settled messages that vacuum cannot remove because of
     an old snapshot. So many new keys must not displace the keys for which this search takes long.
     """
 
@@ -102,7 +102,7 @@ class KeyBounds:
         """Record the result of a statement that looked for the heads of `keys` by their bounds.
 
         Args:
-            keys: all keys that were asked for; of a key that is not in `heads`, the snapshot shows no message.
+            keys: all keys in the statement; the snapshot shows no message of a key that is not in `heads`.
             heads: the heads found.
             snapshot: the statement's own snapshot, no older than the last one.
 
@@ -145,7 +145,7 @@ def _size(key: str, bound: KeyBound) -> int:
 
 
 def _bound(start: Position, running: Sequence[int]) -> KeyBound:
-    """The highest bound at or below `start` with few running transactions below it, and none close below it."""
+    """The highest bound at or below `start` with few running transactions below it, and no running transaction close below it."""
     below = bisect_left(running, start.xid)
     kept = min(bisect_left(running, start.xid - NEAR), MOST_LATE)
     return KeyBound(Position(running[kept], 0) if kept < below else start, tuple(running[:kept]))

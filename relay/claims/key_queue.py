@@ -1,7 +1,7 @@
 """Ordering keys whose heads may be ready; no I/O.
 
-Keys that scans have found wait in one list; new keys, and keys whose head was settled, wait in another. A key whose head is in flight is
-not asked for until that head is settled.
+Keys that scans have found wait in one list; new keys, and keys whose head was settled, wait in another. While a key's head is in flight,
+the key is not searched.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MAX_BYTES: Final = 8 << 20
 FOUND_SHARE: Final = 0.5
 """Share of the room that keys found by scans may take; the rest is left to new keys, even if many heads are tried again and again."""
 NEW_SHARE: Final = 0.75
-"""Share of the room that new keys may take; the rest is for keys found by scans, because a scan does not go back to them."""
+"""Share of the room that new keys may take; the rest is for keys found by scans, because the same scan does not return to them."""
 
 
 class _Line(dict[str, int]):
-    """Keys with their lanes, in the order in which they are asked for."""
+    """Keys with their lanes, in the order in which they are searched."""
 
     size = 0
     """Bytes of the keys."""
@@ -40,7 +40,7 @@ class _Line(dict[str, int]):
 
 
 class KeyQueue:
-    """Keys whose head may be ready, with their lanes, in the order in which they are asked for; none of them is in flight."""
+    """Keys whose heads may be ready, with their lanes, in the order in which they are searched; none of these heads is in flight."""
 
     def __init__(self, most: int = MAX_KEYS, most_bytes: int = MAX_BYTES) -> None:
         self._most = most
@@ -48,14 +48,14 @@ class KeyQueue:
         self._new, self._found = self._lines = (_Line(), _Line())
         self._found_first = False
         self._in_flight: dict[str, bool] = {}
-        """Keys whose head is in flight; True if another message of the key was found meanwhile."""
+        """Keys whose head is in flight. The value is True if another message of the key was found meanwhile."""
 
     def ask(self, keys: Mapping[str, int], *, found: bool = False) -> None:
         """Add these keys after those that wait already; a key in flight is added when its head is settled.
 
         Args:
             keys: the keys with their lanes.
-            found: a scan has seen them. They wait after the other keys that scans have seen, and share the part of the room for such keys.
+            found: a scan has found the keys. They wait after earlier keys found by scans, and share the room for keys found by scans.
 
         """
         for key, lane in keys.items():

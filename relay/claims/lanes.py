@@ -1,8 +1,8 @@
-"""Messages in order per key: which lanes this relay owns, which keys to ask for, and which of their heads to claim.
+"""Messages in order per key: which lanes this relay owns, which keys to search, and which of their heads to claim.
 
-A key's head is its lowest message in any state; only the head may be in flight. A key is asked for when its messages are inserted,
-when its head was settled, and when its head's wait is over. It is also asked for when the scrub finds one of its messages. So a
-parked key costs its lane nothing.
+A key's head is its lowest message in any state; only the head may be in flight. The relay searches for a key's head after an insert with
+this key, after the head was settled, and after the head's wait. It also does so when the scrub finds a message of the key. So a parked key
+costs its lane nothing.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from relay.ports import At, ClaimStore, Listed, ScanFinding
 
 KEYS_PER_CLAIM = 500
 PAGE = 5000
-"""Most messages that one listing of keys walks over; a few milliseconds."""
+"""Most messages that one listing of keys scans, in a few milliseconds."""
 ROUNDS = 2
-"""How often one turn may search keys that all turn out to be blocked; then other sources get their turn."""
+"""How many searches of one turn may find only blocked keys; then other sources get their turn."""
 LIST_EVERY = 4
-"""Claims after which new keys are listed even if others wait to be asked for: a backlog of some keys must not delay new keys."""
+"""Claims after which new keys are listed even if other keys wait: a backlog of some keys must not delay new keys."""
 LIST_ALWAYS = 24
-"""Claims after which new keys are listed however many others wait: by then more keys have had their turn than one page can list."""
+"""Claims after which new keys are listed however many keys wait: by then more keys have had their turn than one page can list."""
 
 
 class LaneStore(ClaimStore, Protocol):
     """A claim store that also keeps lanes; each call is one statement and may raise StoreError."""
 
     async def keep_lanes(self) -> dict[int, int]:
-        """Renew, give up and take lanes; return the epochs of the lanes that this relay owns now.
+        """Renew, yield and acquire lanes; return the epochs of the lanes that this relay owns now.
 
         Raises:
             StoreError: the relay may not own these lanes any more.
         """
 
     async def reject_unprintable(self) -> None:
-        """Archive the messages that no claim can hand out."""
+        """Archive the messages that no claim can return."""
 
     async def list_keys(self, *, lanes: Sequence[int], ranges: Sequence[Range], walk: int) -> Listed:
-        """Keys of fresh messages in these ranges and lanes, from a walk over at most `walk` messages."""
+        """Keys of fresh messages in these ranges and lanes, from a scan of at most `walk` messages."""
 
     async def find_heads(
         self, keys: Sequence[str], bounds: Sequence[KeyBound], *, running: Sequence[int], paused: Sequence[str]
     ) -> tuple[str, dict[str, ScanFinding]]:
-        """The snapshot, and the heads of these keys, searched from their bounds on. The kind of each is key, suspect or blocked.
+        """The snapshot, and the heads of these keys, searched from their bounds on. The kind of a head is key, suspect or blocked.
 
         A transaction in `running`, which was running at the last search, is late for each bound above it.
         """
@@ -105,7 +105,7 @@ class Lanes:
             self.keys.ask({key: lane}, found=found)
 
     async def keep(self) -> bool:
-        """Renew leases, take and give up lanes; return whether the lanes have changed. The scrub finds the keys of new lanes."""
+        """Renew, acquire and yield lanes; return whether the lanes have changed. The scrub finds the keys of new lanes."""
         kept = await self._store.keep_lanes()
         if kept == self._owned:
             return False
@@ -123,7 +123,7 @@ class Lanes:
         self.cursor = Cursor()
 
     async def claim(self, *, limit: int, limit_bytes: int, paused: list[str]) -> Batch | None:
-        """Claim heads of keys that came free or were listed, in the order in which they were asked for."""
+        """Claim heads of keys that became free or were listed, in the order of the key queue."""
         self.unfinished = False
         if not self._owned:
             return None
@@ -138,7 +138,7 @@ class Lanes:
         return None
 
     def _admit(self, paused: Sequence[str]) -> None:
-        """Search again the keys whose heads a limit now admits: a lower message may have come meanwhile."""
+        """Search again for the heads that a limit now admits: a lower message may have appeared meanwhile."""
         admitted = self.backlog.next(len(self.backlog), paused)
         self.backlog.drop(admitted)
         for finding in admitted:
@@ -146,7 +146,7 @@ class Lanes:
                 self._ask(finding.key, finding.lane, finding.position, found=False)
 
     def settled(self, portion: Portion, outcomes: Sequence[Outcome]) -> bool:
-        """Note the keys whose head left the queue; return whether there were any.
+        """Note the keys whose heads left the queue; return whether there were such keys.
 
         If another relay owns the lane now, its scrub finds the next message of the key.
         """
@@ -165,7 +165,7 @@ class Lanes:
         return not self.keys or self._claims % (LIST_ALWAYS if self.keys.many_new else LIST_EVERY) == 0
 
     async def _list(self) -> bool:
-        """Ask for the keys of new messages; True if there are more new messages."""
+        """Add the keys of new messages to the key queue; return whether there are more new messages."""
         cursor = self.cursor
         ranges = cursor.ranges()
         listed = await self._store.list_keys(lanes=self.owned, ranges=ranges, walk=PAGE)
@@ -176,7 +176,7 @@ class Lanes:
         return listed.last is not None
 
     async def _find(self, limit: int, paused: Sequence[str]) -> dict[str, ScanFinding]:
-        """Search the heads of the first waiting keys; return those to claim now. The other keys are removed from the queue."""
+        """Search for the heads of the first waiting keys; return the heads to claim now. The other keys are removed from the key queue."""
         keys = self.keys.first(min(limit, KEYS_PER_CLAIM))
         if not keys:
             return {}
@@ -193,7 +193,7 @@ class Lanes:
         return admitted
 
     async def _claim_ready(self, ready: Mapping[str, ScanFinding], limit: int, limit_bytes: int) -> Batch | None:
-        """Claim these heads. Keys that do not fit are tried again. So are heads that others have locked, while few keys wait."""
+        """Claim these heads. Heads that do not fit are tried again; while few keys wait, so are heads that other sessions have locked."""
         wanted = At([head.position for head in ready.values()], "ordered", self.fence(ready.values()))
         claimed = await self._store.claim(wanted, limit=limit, limit_bytes=limit_bytes)
         if claimed.batch:
@@ -202,7 +202,7 @@ class Lanes:
         if claimed.full or len(self.keys) <= KEYS_PER_CLAIM:
             self.keys.put_behind(ready)
         else:
-            # An application may lock very many heads, which must not take turns and room from other keys. The scrub finds them again.
+            # An application may lock very many heads, which must not use up the turns and room of other keys. The scrub finds them again.
             self.keys.drop(ready)
             self.unfinished = claimed.batch is None
         return claimed.batch

@@ -1,4 +1,4 @@
-"""When a kind of claim is worth a statement: at once after it found messages, later and later after it found none. No I/O."""
+"""When a kind of claim is worth a statement: at once after a claim with messages, and later and later after empty claims. No I/O."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from relay.message import Batch
 
 FIRST_GAP = 0.01
-"""Seconds until a source that had nothing is polled again; doubles up to the poll interval."""
+"""Seconds until an empty source is polled again; this interval doubles up to the poll interval."""
 
 Ask = Callable[[int, int], Awaitable[tuple[Batch | None, bool]]]
-"""Claims at most so many messages and so many bytes; returns the batch, and whether the claim stopped before the end."""
+"""Claims at most a number of messages and of bytes; returns the batch, and whether the claim stopped before the end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -23,7 +23,7 @@ class PollBackoff:
     gap: float = FIRST_GAP
 
     def came_up(self, now: float, longest: float, *, again: bool) -> None:
-        """Poll again at once if there may be more, and later and later while there is nothing."""
+        """Poll again at once if there may be more messages, and later and later while claims are empty."""
         self.look_at = now if again else now + min(self.gap, longest)
         self.gap = FIRST_GAP if again else min(self.gap * 2, longest)
 
@@ -32,5 +32,5 @@ class PollBackoff:
         self.look_at, self.gap = 0.0, FIRST_GAP
 
     def rests(self, longest: float) -> bool:
-        """Whether the source had nothing so often that it is now polled at the longest interval."""
+        """Whether the source was empty so often that it is now polled at the longest interval."""
         return self.gap >= longest

@@ -1,4 +1,4 @@
-"""How many messages of a limited exchange may be claimed now: each has a token bucket that fills at this relay's share. No I/O."""
+"""How many messages of a limited exchange may be claimed now: a token bucket per exchange fills at this relay's share. No I/O."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TypeVar
 from relay.message import Batch
 
 BURST = 1.0
-"""Seconds' worth of tokens that a bucket holds, at least one token: the burst after a rest."""
+"""Seconds' worth of tokens that a full bucket contains, at least one token: the burst after a rest."""
 WORTH_A_CLAIM = 0.2
-"""Seconds' worth of tokens, at least one token, that a bucket must hold before a claim is worth its statement."""
+"""Seconds' worth of tokens, at least one token, that a bucket must contain before a claim is worth its statement."""
 DEBT = 5.0
 """Seconds' worth of tokens, at least one token, that may be owed: a claim during which a low limit is set must not leave hours of debt."""
 LOOK = 0.1
@@ -23,7 +23,7 @@ _ROUNDING = 1e-6
 
 
 class Bucket:
-    """Tokens of one exchange; begins empty, so that a relay that restarts often sends no more than one that keeps running.
+    """Tokens of one exchange. The bucket is empty at first, so that a relay that restarts often sends no more than one that keeps running.
 
     Args:
         rate: messages a second.
@@ -37,11 +37,11 @@ class Bucket:
         self._at = now
 
     def change(self, rate: float, now: float) -> None:
-        """Fill at another rate from now on."""
+        """Fill the bucket at another rate from now on."""
         self._tokens, self._at, self._rate = self._level(now), now, rate
 
     def take(self, messages: int, now: float) -> None:
-        """Debit claimed messages; missing tokens are owed, up to `DEBT`."""
+        """Debit claimed messages; missing tokens become debt, up to `DEBT`."""
         self._tokens, self._at = max(self._level(now) - messages, -max(self._rate * DEBT, 1.0)), now
 
     def allowance(self, now: float) -> int:
@@ -108,7 +108,7 @@ class RateLimits:
         return None if bucket is None else bucket.allowance(self.clock())
 
     def admit(self, wanted: Iterable[Wanted], exchange: Callable[[Wanted], str]) -> list[Wanted]:
-        """The messages that may be claimed now; tokens go to the first ones first. `exchange` returns the exchange of a message."""
+        """The messages that may be claimed now; earlier messages get tokens first. `exchange` returns the exchange of a message."""
         left: dict[str, int | None] = {}
         admitted: list[Wanted] = []
         for one in wanted:

@@ -1,8 +1,8 @@
 """The scan that finds every claimable message, whatever happened to it: in pages from left to right, round after round.
 
-It relies on nothing that the relay remembers except how far the streams have scanned (their heads): above that, the streams find fresh
-messages without a key. It hands the intake the messages that may be claimed, and frees expired locks. After a page that does not end the
-round, it rests until pages take only `SHARE` of the time, but at most `ROUND` seconds.
+Of the relay's memory, the scan uses only how far the streams have scanned (their heads): above the heads, the streams find fresh messages
+without a key. The scan passes claimable messages to the intake, and frees expired locks. After a page that does not end the round, it
+rests until pages take only `SHARE` of the time, but at most `ROUND` seconds.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ SHARE = 0.25
 """Share of the time that pages may take in the database."""
 WHOLE = 10.0
 """Seconds after which a round begins at the very left again. Until then, rounds begin at the first message that the
-last round from the very left met. So if an old snapshot keeps settled rows at the left, most rounds need not walk over them."""
+last round from the very left met. So if an old snapshot keeps settled rows at the left, most rounds need not scan these rows."""
 
 
 class ScrubStore(Protocol):
     """The statements of the scrub; each may raise StoreError."""
 
     async def scan_left(self, *, after: Position, head: Position, heads: Mapping[str, Position], sought: Sought) -> Page:
-        """One page in claim order; locks nothing. Fresh messages above their stream's head are left to the streams."""
+        """One page in claim order; the statement locks nothing. Fresh messages above their stream's head are left to the streams."""
 
     async def free_expired(self, positions: Sequence[Position]) -> tuple[int, int]:
-        """Free those of these messages whose lock has expired; return how many were released, and how many archived."""
+        """Free the messages at these positions whose locks have expired; return how many were released, and how many archived."""
 
 
 class Scrub:
-    """Runs round after round.
+    """Scans the queue round after round.
 
     Args:
-        store: where messages are.
-        intake: gets the messages that are found.
+        store: runs the statements of the scan.
+        intake: gets the messages that the scan finds.
         emit: sink of events.
         nudge: called when something can be claimed.
-        holds: says whether the message at a position is in flight from this relay. Its lock may expire while another session has the row
-            locked; then the repeated settle finishes the message, not a second publish.
+        holds: says whether this relay has the message at a position in flight. The message's lock may expire while another session has
+            its row locked; then the repeated settle finishes the message, not a second publish.
 
     """
 
@@ -73,7 +73,7 @@ class Scrub:
 
     @property
     def walked_ago(self) -> float | None:
-        """Within this many seconds every message was checked at least once; None before the first complete round has ended."""
+        """The seconds within which every message was checked at least once; None until the first complete round has ended."""
         return None if self._walked is None else time.monotonic() - self._walked
 
     async def run(self) -> None:
@@ -84,11 +84,11 @@ class Scrub:
             await unless(self._hinted, asyncio.sleep(rest if more else ROUND))
 
     def hint(self) -> None:
-        """Continue at once: something was released."""
+        """Continue at once, because messages were released."""
         self._hinted.set()
 
     def begin_again(self) -> None:
-        """Continue at once, and let the round after this one begin at the very left: something has moved there."""
+        """Continue at once, and let the next round begin at the very left, because messages have moved there."""
         self._whole_at = -WHOLE
         self._from_left = None
         self._hinted.set()

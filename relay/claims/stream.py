@@ -1,4 +1,4 @@
-"""One stream of fresh messages without a key: a filter over the queue, and the place where it continues."""
+"""One stream of fresh messages without a key: a filter over the queue, and the place where the next claim continues."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relay.message import Batch, Position, Range
 from relay.ports import Claimed, ClaimStore, Fresh
 
 WALK = 10_000
-"""Most messages that one claim walks over: that takes some ten milliseconds, and all other claims wait meanwhile."""
+"""Most messages that one claim scans. Such a scan takes some ten milliseconds, and all other claims wait meanwhile."""
 
 
 class Stream:
@@ -17,8 +17,8 @@ class Stream:
 
     Args:
         store: where messages are claimed.
-        only: the exchanges whose messages it claims; None for all exchanges that are not excluded.
-        cursor: where it begins.
+        only: the exchanges whose messages the stream claims; None for all exchanges that are not excluded.
+        cursor: where the stream begins.
 
     """
 
@@ -31,7 +31,7 @@ class Stream:
         self.full = False
         """The last claim stopped at a limit on messages or bytes."""
         self.look_at = 0.0
-        """When a limited exchange whose last claim found nothing is claimed again."""
+        """For a limited exchange whose last claim found nothing: when the stream claims again."""
         self._seen = Snapshot(0, frozenset())
 
     def end(self) -> Cursor:
@@ -44,10 +44,10 @@ class Stream:
         self.look_at = 0.0
 
     async def claim(self, *, limit: int, limit_bytes: int, excluded: Sequence[str] = ()) -> Batch | None:
-        """Claim messages that were committed late below the head, and messages above it."""
+        """Claim messages below the head that were committed late, and messages above the head."""
         cursor = self.cursor
         ranges = cursor.ranges()
-        # If the messages to claim are close together, a short walk is enough. If the last claim found too few, others are in the way.
+        # If the messages to claim are close together, a short scan is enough. If the last claim found too few, other messages lie between.
         walk = WALK if self.cut and not self.full else min(2 * limit, WALK)
         self.cut = self.full = False
         wanted = Fresh(ranges, walk, list(excluded), None if self.only is None else list(self.only))

@@ -1,10 +1,10 @@
-"""Streams of fresh messages without a key: the main one, and one for each exchange that is held back or floods the queue.
+"""Streams of fresh messages without a key: the main stream, and one for each exchange that is held back or floods the queue.
 
-An exchange that is paused, is silent or floods is split off; the main stream then walks over its messages once. The split-off stream
+An exchange that is paused, is silent or floods is split off; the main stream then passes over its messages once. The split-off stream
 waits, or continues from the place where it was split off, and is merged when it has caught up. After a restart exchanges are split off
 again.
 
-If many exchanges resume together, for example after a pause of the broker, they share a stream, because each stream walks the whole queue.
+If many exchanges resume together, for example after a pause of the broker, they share a stream, because each stream scans the whole queue.
 
 An exchange with a limit is split off as soon as a claim of the main stream could exceed that limit.
 It then continues in claims of its own, each as large as the limit allows. It returns to the main stream once these claims find nothing
@@ -26,19 +26,19 @@ from relay.message import Batch, Position
 from relay.ports import ClaimStore, Places
 
 STEPS = 5
-"""Most walks of the main stream over other streams' messages before anything else has its turn: some 50 ms."""
+"""Most scans of the main stream that pass only other streams' messages before another source gets its turn: some 50 ms."""
 PASSED_OVER = 8
-"""Claims of floods between two claims of the main stream, if there were only floods lately: then the main stream finds nothing."""
+"""Claims of floods between two claims of the main stream while only floods have messages: then the main stream finds nothing."""
 
 
 class Streams:
-    """The main stream and the ones split off from it.
+    """The main stream and the streams split off from it.
 
     Args:
         store: where messages are claimed.
-        share: says which exchanges flood, and how much of them to claim; without it floods are not split off.
+        share: says which exchanges flood, and how many of their messages to claim; None: floods are not split off.
         limits: says which exchanges are limited, and how many of their messages may be claimed.
-        strangers: says which exchanges have taken no message yet; without it they are treated like all others.
+        strangers: says which exchanges have not confirmed a message yet; None: they are treated like all others.
 
     """
 
@@ -61,7 +61,7 @@ class Streams:
         self.unfinished = False
         """The last claim found nothing, but stopped before the end."""
         self.starved = False
-        """The last claim left out a flood, because the flood has enough in flight."""
+        """The last claim left out a flood, because the flood has enough messages in flight."""
 
     @property
     def paused(self) -> list[str]:
@@ -97,7 +97,7 @@ class Streams:
             self._share.took(batch)
 
     async def claim(self, *, limit: int, limit_bytes: int) -> Batch | None:
-        """Claim from the main stream or a split-off stream that may be claimed; they take turns, so that no backlog delays the others."""
+        """Claim from the main stream or a split-off stream that may be claimed. Streams take turns, so that no backlog delays others."""
         self.unfinished = self.starved = False
         for branch in self._in_turn():
             batch = await (self._claim_others(limit, limit_bytes) if branch is None else self._claim_branch(branch, limit, limit_bytes))
@@ -108,7 +108,7 @@ class Streams:
         return None
 
     async def claim_limited(self, *, limit: int, limit_bytes: int) -> Batch | None:
-        """Claim from one of the limited exchanges that are split off, as much as its limit allows; they take turns."""
+        """Claim messages of a split-off limited exchange, as many as its limit allows; such exchanges take turns."""
         self.unfinished = self.starved = False
         for name in self._limited_apart():
             branch = self._branches[name]
@@ -127,7 +127,7 @@ class Streams:
 
     @property
     def behind(self) -> list[str]:
-        """Limited exchanges with messages left after a claim; exchanges not claimed yet are not named, because they may have none."""
+        """Limited exchanges with messages left after a claim. Exchanges without a claim so far are not named: they may have no messages."""
         return [name for name in self._limited_apart() if self._branches[name].cut]
 
     @property
@@ -180,9 +180,9 @@ class Streams:
         return [name for name in self._branches if name in self._limits.names and name not in self._paused]
 
     def _in_turn(self) -> list[Stream | None]:
-        """Streams in the order in which they are tried now (None is the main one). Among floods, the longest without a claim comes first.
+        """The order in which streams are tried now; None is the main stream. Among floods, the longest without a claim comes first.
 
-        The main stream comes first while it walks over other streams' messages, because its own messages may be after them. It also
+        The main stream comes first while it passes over other streams' messages, because its own messages may be after them. It also
         comes first once the floods have had their turns.
         """
         walks = self._main.cut and not self._main.full
@@ -190,7 +190,7 @@ class Streams:
         return [None, *self._claimable_streams] if walks or self._passed_over < 0 else [*self._claimable_streams, None]
 
     async def _claim_others(self, limit: int, limit_bytes: int) -> Batch | None:
-        """Claim messages of exchanges that are not split off. With a crowd, alternately claim few of its messages and go past it."""
+        """Claim messages of exchanges that are not split off. During a crowd, claim in turn a few of its messages and messages past it."""
         ahead = self._ahead
         if ahead is None:
             return await self._claim_main(limit, limit_bytes)
@@ -239,7 +239,7 @@ class Streams:
         return batch
 
     def _bound(self, limit: int, *, least: int = 1) -> int:
-        """Messages of any exchange that the main stream may claim; limited exchanges that may claim fewer than `least` are split off."""
+        """Messages of any exchange that the main stream may claim. Split off limited exchanges whose allowance is below `least`."""
         for name in [name for name in self._limits.names if name not in self._branches]:
             allowance = self._limits.allowance(name) or 0
             if allowance < least:
@@ -285,7 +285,7 @@ class Streams:
         return batch
 
     def _rejoin(self, branch: Stream, *, idle: bool) -> None:
-        """Merge a stream that has caught up; a limited one only if the main stream's claims are small enough for its limit."""
+        """Merge a stream that has caught up; a limited stream only if the main stream's claims are small enough for the limit."""
         for name in self._branches.exchanges(branch):
             if name in self._paused:
                 continue

@@ -15,11 +15,12 @@ from relay.message import Batch, Claim
 from relay.ports import ScanFinding
 
 MAX_GROUP = 100
-"""Messages that may go together after their first lost lock; enough to clear a dead relay's whole window within seconds."""
+"""Messages that may be claimed together after their first lost lock; enough to clear a dead relay's whole window within seconds."""
 GROUP_PATIENCE = 1.0
 """Seconds after which the next group is claimed even if a message of the last group, for example of a silent exchange, is not settled."""
 ALONE_PATIENCE = 2.0
-"""Seconds until others follow a message that was claimed alone and is not settled: as the relay still runs, the message is no killer."""
+"""Seconds until the next group follows a message that was claimed alone and is not settled. If the relay still runs, the message is
+harmless."""
 FIRST_AGAIN = 2
 
 

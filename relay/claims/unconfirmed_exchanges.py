@@ -1,8 +1,8 @@
 """Strangers: exchanges from which no confirm has come yet, and how many of their messages may be in flight; no I/O.
 
-The relay asks the broker for each stranger, about a thousand a second, and the broker closes a channel for each that does not exist.
-If many strangers have messages, these would fill the window, and everything else would wait behind them. So strangers get a small part
-of the window, and known exchanges are claimed past them.
+The relay probes each stranger at the broker, about a thousand a second, and the broker closes a channel for each missing exchange. If many
+strangers have messages, these would fill the window, and all other messages would wait behind them. So strangers get a small part of the
+window, and messages of known exchanges are claimed past them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from operator import itemgetter
 from relay.message import CONFIRMED, Batch, Claim, Portion, Verdict
 
 CROWD = 50
-"""More strangers than this in one full claim are a crowd; fewer are not held back."""
+"""More strangers than this in one full claim are a crowd; fewer strangers are not held back."""
 PART = 8
 """During a crowd, messages of strangers may take 1/PART of the window."""
 PORTION = 4
 """One claim takes at most 1/PORTION of what a crowd's strangers may have in flight."""
 MOST_KNOWN = 1000
-"""Most known exchanges that are remembered: those that took a message most recently."""
+"""Most known exchanges that are remembered: those with the most recent confirms."""
 _exchange = itemgetter(Claim._fields.index("exchange"))
 
 
 class UnconfirmedExchanges:
-    """Distinguishes strangers from exchanges that take messages.
+    """Distinguishes strangers from exchanges that have confirmed messages.
 
     Args:
         window: messages that may be in flight.
@@ -70,7 +70,7 @@ class UnconfirmedExchanges:
     def room(self, room: int, *, reserved: bool = False) -> int:
         """Messages of strangers that may be claimed if the window has this room; 0 means to wait for a settle.
 
-        A kind of claim with `reserved` has extra room, which other claims do not get.
+        A claim with `reserved` has extra room, which other claims do not get.
         """
         most = self._most + reserved * self._portion
         left = most - sum(count for exchange, count in self._in_flight().items() if exchange not in self._known)

@@ -23,10 +23,10 @@ class Claimer:
         self._claiming: asyncio.Future[Batch | None] | None = None
         self._failures = 0
         self.failed = False
-        """Whether the last claim failed: then the engine claims again without a rest."""
+        """Whether the last claim failed; if so, the engine claims again without a rest."""
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
-        """The next batch; None when nothing is due, or when the database failed (after a pause)."""
+        """The next batch; None when nothing is due, or, after a pause, when the database failed."""
         began, self.failed = time.monotonic(), False
         self._claiming = asyncio.ensure_future(self._intake.claim(room, room_bytes))
         try:

@@ -23,7 +23,7 @@ class InFlight:
     Args:
         publisher: sends batches.
         settler: writes outcomes.
-        policy: says how often and how long to try.
+        policy: returns the current policy of retries.
         settled: called with each settled portion.
         emit: sink of the events of a settle.
 
@@ -55,11 +55,11 @@ class InFlight:
         task.add_done_callback(self._tasks.discard)
 
     def stop_writing(self) -> None:
-        """Publish nothing more: unsent messages are released, sent ones still wait for their confirms."""
+        """Publish nothing more: unsent messages are released, and sent messages still wait for their confirms."""
         self._publisher.stop_writing()
 
     async def drain(self, seconds: float) -> None:
-        """Wait this long for confirms, then for settles of known outcomes; cancel the rest."""
+        """Wait for confirms for `seconds`, then for settles of known outcomes; cancel the rest."""
         self._settler.leave()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)

@@ -24,12 +24,12 @@ class Engine:
 
     Args:
         intake: claims batches.
-        publisher: sends them.
-        settler: writes their outcomes.
+        publisher: sends the batches.
+        settler: writes the outcomes.
         wakeup: makes writers notify the relay while it is idle.
         window: limits the messages in flight.
-        policy: how often and how long to retry.
-        batch_size: messages of one claim at most.
+        policy: returns the current policy of retries.
+        batch_size: most messages of one claim.
         nudged: set to end a sleep early.
         emit: sink of events.
 
@@ -59,7 +59,7 @@ class Engine:
         self._in_flight = InFlight(publisher=publisher, settler=settler, policy=policy, settled=self._on_settled, emit=emit)
         self._ended = False
         self.claiming = True
-        """Whether there may be work: a claim is running, waits for the broker, or failed."""
+        """Whether there may be work: a claim is running, is waiting for the broker, or has failed."""
 
     async def run(self, *, drain_seconds: float) -> None:
         """Claim until `stop`, then drain for `drain_seconds` and cut the rest."""
@@ -73,7 +73,7 @@ class Engine:
             self._ended = True
 
     def stop(self) -> None:
-        """Claim and publish nothing more; `run` returns when the sent messages are settled and the others released."""
+        """Claim and publish nothing more; `run` returns when the sent messages are settled and all other messages are released."""
         self._stopping.set()
         self._nudged.set()
         self._in_flight.stop_writing()
@@ -101,13 +101,13 @@ class Engine:
             return None
         self._nudged.clear()
         room, room_bytes = self._window.room()
-        # While an exchange is stuck, only half of the window is free for the others.
+        # While an exchange is stuck, only half of the window is free for the other exchanges.
         if room_bytes <= 0 or room < max(1, min(self._batch_size, self._window.max_messages // 2) * MIN_CLAIM_SHARE):
             await unless(self._stopping, self._nudged.wait())
             return None
         self.claiming = True
         batch = await self._claimer.claim(min(room, self._batch_size), room_bytes)
-        # After a failed claim the next one starts before `claiming` can be read.
+        # After a failed claim the next claim starts before other code can read `claiming`.
         self.claiming = False
         if batch:
             self._window.add(batch)
@@ -117,7 +117,7 @@ class Engine:
         return batch
 
     async def _rest(self) -> None:
-        """Nothing is due: have writers notify, poll once more, and sleep until a hint or the next poll."""
+        """Rest, because nothing is due: make writers notify, poll once more, and sleep until a hint or the next poll."""
         if await self._wakeup.idle():
             self._intake.hint()
             return

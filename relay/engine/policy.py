@@ -11,7 +11,7 @@ from relay.engine.retry import RetryPolicy, Unroutable
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The current policy; its defaults are those of the settings of the same names and of a new database."""
+    """The current policy. Its defaults are the defaults of the settings of the same names and of a new database."""
 
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     keep_successes: bool = True
@@ -24,7 +24,7 @@ class Policy:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
-        """Read the table's rows. The database has checked their values; a missing row means the default.
+        """Read the table's rows. The database has checked their values; for a missing row the default applies.
 
         Raises:
             ValueError: a value is unknown to this relay, for example because the schema is newer.

@@ -19,7 +19,7 @@ class RetryPolicy:
 
     max_attempts: int = 12
     backoff_base: float = 1.0
-    """Seconds after the first failed attempt; doubles with each further one."""
+    """Seconds after the first failed attempt, doubled after each further attempt."""
     backoff_max: float = 600.0
     """Longest backoff in seconds. With the defaults, all backoffs together take half an hour."""
     unroutable: Unroutable = "retry"
@@ -52,9 +52,9 @@ def decide(  # noqa: PLR0911 - one return for each verdict
     Args:
         claim: the message, with its attempts so far.
         result: the publisher's result.
-        policy: attempts, backoff and what to do with unroutable messages.
+        policy: most attempts, backoff, and the treatment of unroutable messages.
         chance: a random number in [0, 1) for the jitter.
-        leaving: the drain is over, so a message published but not confirmed keeps its lock.
+        leaving: the drain is over, so a message that was published but not confirmed keeps its lock.
 
     """
     match result.verdict:

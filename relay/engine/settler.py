@@ -15,11 +15,11 @@ from relay.ports import RowLeft, SettleResult, SettleRow, SettleStore
 Item = TypeVar("Item")
 
 LONGEST_PAUSE = 5.0
-"""Seconds at most between two attempts while the database is unavailable."""
+"""Most seconds between two attempts while the database is unavailable."""
 REFUSED_PAUSE = 30.0
-"""Seconds at most between two attempts for a row that the archive refuses."""
+"""Most seconds between two attempts for a row that the archive refuses."""
 BUSY_PAUSE = 1.0
-"""Seconds at most between two attempts for a row that another session has locked."""
+"""Most seconds between two attempts for a row that another session has locked."""
 BUSY = (
     "Another session holds these rows of queue_message, or a trigger of the table keeps them; they are tried again, and their "
     "neighbours are settled. If this continues, end the long transaction that pg_stat_activity shows, or correct the trigger."
@@ -38,9 +38,9 @@ class SettlePass(NamedTuple):
 
     lost: list[str]
     refused: list[SettleRow]
-    """Rows of which each alone makes the statement fail; they are tried again later."""
+    """Rows that each make a statement fail on their own; they are tried again later."""
     busy: list[SettleRow]
-    """Rows that other sessions have locked; they too are tried again later."""
+    """Rows that other sessions have locked; these rows are tried again later, too."""
 
     def plus(self, other: SettlePass) -> SettlePass:
         """The sum of both."""
@@ -90,7 +90,7 @@ class RetryingSettler:
         return done.plus(await self._write(self._store.release, batch, released)) if released else done
 
     async def _write(self, write: Write, batch: Batch, rows: Sequence[SettleRow]) -> SettlePass:
-        """Retry until the rows are written. If the database refuses them, halve them until the refused row is alone."""
+        """Retry until the rows are written. If the database refuses a statement, halve its rows until the refused row is alone."""
         attempt = 0
         while True:
             try:

@@ -72,7 +72,7 @@ class Window:
 
     @property
     def lowest(self) -> Position | None:
-        """The lowest position in flight, or a lower one; None when nothing is in flight."""
+        """A position at or below the lowest position in flight; None when nothing is in flight."""
         return min((batch.claims[0].position for batch in self._batches), default=None)
 
     @property
@@ -91,7 +91,7 @@ class Window:
     def room(self) -> tuple[int, int]:
         """Messages and bytes that may still be claimed; 0 or less when the window is full.
 
-        Stuck exchanges count for half of the window at most, so that half of it stays free for the others.
+        Stuck exchanges count for at most half of the window, so that the other half stays free for other exchanges.
         """
         messages, size = self._of(self.stuck)
         return (
@@ -100,7 +100,7 @@ class Window:
         )
 
     def note_silence(self, silent: Collection[str]) -> bool:
-        """Set the exchanges that do not confirm; return whether the stuck exchanges changed."""
+        """Note the exchanges that do not confirm; return whether the stuck exchanges changed."""
         messages, size = self._of(silent)
         much = messages * 2 >= self.max_messages or size * 2 >= self._window_bytes
         before, self.stuck = self.stuck, frozenset(silent if much else ())
