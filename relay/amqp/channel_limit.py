@@ -58,8 +58,8 @@ class ChannelLimit:
         """How many channels a new connection may open.
 
         Args:
-            negotiated: the number that it negotiated, 0 for any number.
-            sharing: how many exchanges or queues get one channel each if there are enough.
+            negotiated: the number that the connection negotiated; 0 means no limit.
+            sharing: how many exchanges or queues get one channel each if there are enough channels.
 
         """
         if self._clock() >= self._lowered_at + HOLDS:

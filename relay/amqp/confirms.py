@@ -40,7 +40,7 @@ class ConfirmTracker(Generic[T]):
         self._returns: dict[str, list[ReplyReason]] = {}
 
     def __len__(self) -> int:
-        """Tags without an answer."""
+        """How many tags the broker has not resolved."""
         return self._open
 
     @property
@@ -78,7 +78,7 @@ class ConfirmTracker(Generic[T]):
         return taken
 
     def returned(self, relay_id: str, reason: ReplyReason) -> None:
-        """Remember that the message with this id came back; its ack follows."""
+        """Remember that the broker returned the message with this id; its ack follows."""
         self._returns.setdefault(relay_id, []).append(reason)
 
     def close(self) -> list[tuple[int, T]]:

@@ -38,13 +38,13 @@ class ConnectionLost(NamedTuple):
 
     sentence: str
     blame: bool = False
-    """The broker closed it over a protocol error: a message may be the cause."""
+    """The broker closed the connection over a protocol error, and a message may be the cause."""
     allowed: int | None = None
     """How many channels are allowed, if the broker closed the connection over one too many; 0 if the broker names no number."""
 
 
 class ConnectionOwner(Protocol):
-    """Hears what happens to the connection as a whole."""
+    """Receives the events that concern the connection as a whole."""
 
     def blocked(self, reason: str) -> None:
         """The broker reads nothing more until its resource alarm is over."""
@@ -104,7 +104,7 @@ class FrameRouter(asyncio.Protocol):
             self.end(ConnectionLost(f"The connection to the {self._broker} is lost ({error})."))
 
     def limit(self, frame_max: int) -> None:
-        """Accept no frames larger than was agreed, 0 for no limit; a larger frame ends the connection."""
+        """Accept no frame above the agreed size (0: no limit); a larger frame ends the connection."""
         self._wire.limit(frame_max)
 
     def end(self, lost: ConnectionLost) -> None:
@@ -125,7 +125,7 @@ class FrameRouter(asyncio.Protocol):
             self.owner.unblocked()
 
     def closing(self, reason: ReplyReason) -> None:
-        """Note why the broker closes; aiormq answers and closes the socket."""
+        """Note why the broker closes the connection; aiormq answers and closes the socket."""
         self.close_reason = reason
         if not self.ended.done():
             allowed = channels_allowed(reason)
@@ -255,7 +255,7 @@ def _target(url: str, *, name: str, heartbeat: int) -> URL:
 
 
 class _Sockets(aiormq.TransportFactory):
-    """Opens the socket with a tap in it; uses TLS if the URL says so, and verifies the broker unless the URL turns that off."""
+    """Opens the socket with a `FrameRouter` in it. Uses TLS for `amqps://`, and verifies the broker unless the URL turns that off."""
 
     def __init__(self, cut: type[frames.FrameParser]) -> None:
         self._cut = cut

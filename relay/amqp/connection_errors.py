@@ -53,7 +53,7 @@ def connect_sentence(url: URL, error: BaseException, closed: ReplyReason | None,
 
 
 def channels_allowed(reason: ReplyReason) -> int | None:
-    """If the broker closed the connection over one channel too many: how many the limit allows, 0 if the number is cut off.
+    """How many channels the limit allows, if the broker closed the connection over one channel too many; 0 if the number is cut off.
 
     No message of this connection is the cause. Each new connection that asks for as many channels would be closed again.
     """

@@ -1,4 +1,4 @@
-"""AMQP 0-9-1 frames: splits what the broker sends, and builds the few frames that the relay's channels need; no I/O.
+"""AMQP 0-9-1 frames: splits the broker's bytes into frames, and builds the few frames that the relay's channels need; no I/O.
 
 Channel 0 belongs to aiormq (login, tuning, heartbeats, close), which gets its frames whole; every other channel
 belongs to the relay. Layouts and numbers are those of the AMQP 0-9-1 specification and RabbitMQ's extensions.
@@ -53,7 +53,7 @@ class ReplyReason(NamedTuple):
 
 
 class ChannelHandler(Protocol):
-    """Gets what the broker says on one channel."""
+    """Receives the broker's methods on one channel."""
 
     def acked(self, tag: int, *, multiple: bool) -> None:
         """`basic.ack`: the broker accepted the message."""
@@ -72,7 +72,7 @@ class ChannelHandler(Protocol):
 
 
 class ConnectionWatcher(Protocol):
-    """Gets what the broker says about the whole connection."""
+    """Receives the broker's methods about the whole connection."""
 
     def blocked(self, reason: str) -> None:
         """`connection.blocked`: a resource alarm."""
@@ -132,7 +132,7 @@ class FrameParser:
         self._foreign = False
 
     def limit(self, frame_max: int) -> None:
-        """Accept from now on no frames larger than was agreed, in bytes of the whole frame; 0: the broker sets no limit."""
+        """From now on, accept no frame of more than `frame_max` bytes, its head and end included; 0: the broker sets no limit."""
         self._largest = frame_max or _LARGEST_UNLIMITED
 
     def feed(self, data: bytes) -> bytes:
@@ -207,7 +207,7 @@ class FrameParser:
             handler.replied(method)
 
     def _on_content(self, kind: int, channel: int, payload: bytes, handler: ChannelHandler) -> None:
-        """Collect the content of a returned message; nothing else has content here. The content ends with the last byte of the body."""
+        """Collect the content of a returned message; no other method has content here. The content ends with the last byte of the body."""
         content = self._contents.get(channel)
         if content is None:
             raise BrokerError("The broker sent content that was not requested; the connection is dropped and opened again.")
@@ -221,7 +221,7 @@ class FrameParser:
 
 
 def relay_id_of(payload: bytes) -> str:
-    """The header `x-relay-id` in the payload of a content header frame: from the top level only, and the last if there are several.
+    """The header `x-relay-id` in the payload of a content header frame: only from the top level, and the last one of several.
 
     Raises:
         BrokerError: the header is missing, so the message cannot be identified.

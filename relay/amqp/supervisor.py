@@ -16,7 +16,7 @@ from relay.net.amqp_url import each_host
 from relay.net.secret_url import Secret, current
 
 SETTLED_AFTER: Final = 1.0
-"""Seconds that a connection must live before the pauses start from the shortest again; a poison message may end each connection at once."""
+"""Seconds that a connection must live before the pauses start at the shortest again. A poison message may end each connection at once."""
 QUIET: Final = 1.0
 """Seconds between two events of the same kind."""
 
@@ -32,7 +32,7 @@ class ConnectionUser(Protocol):
 
 
 class Supervisor:
-    """Connects to the first of several hosts that answers; if that connection is lost, to the next host, for as long as `run` runs."""
+    """Connects to the first of several hosts that answers, and after a lost connection to the next host, as long as `run` runs."""
 
     def __init__(
         self,

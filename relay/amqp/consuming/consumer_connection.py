@@ -24,7 +24,7 @@ from relay.net.secret_url import Secret
 
 
 class ConsumerChannel(NamedTuple):
-    """The channel on which a delivery came and is acknowledged."""
+    """The channel on which a delivery arrived and must be acknowledged."""
 
     consumer: QueueConsumer
     epoch: int
@@ -138,7 +138,7 @@ class ConsumerConnection:
         return all(each.channel.is_lost for each in taken)
 
     def is_used_up(self, queue: str, unacknowledged: int) -> bool:
-        """Whether the broker sends no more of a queue while so many of its deliveries are unacknowledged."""
+        """Whether this number of unacknowledged deliveries uses up a queue's prefetch, so that the broker sends no more."""
         return any(each.queue == queue and unacknowledged >= each.prefetch for each in self._consumers)
 
     def pause(self) -> None:

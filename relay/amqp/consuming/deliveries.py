@@ -1,6 +1,6 @@
-"""Deliveries as they come off the wire, and the few frames of a channel that consumes; no I/O.
+"""Deliveries as bytes from the socket, and the few frames that a consuming channel sends; no I/O.
 
-The code that takes a message parses its properties. They are not parsed here, so that no message can end the connection.
+This module does not parse a message's properties, so that no message can end the connection. The code that takes the message parses them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TAG = struct.Struct(">Q").unpack_from
 
 
 class RawDelivery(NamedTuple):
-    """One message as it came: names and properties as bytes."""
+    """One message as it arrived, with names and properties as bytes."""
 
     tag: int
     exchange: bytes
@@ -42,7 +42,7 @@ class DeliveryHandler(ChannelHandler, Protocol):
     """A channel handler that takes deliveries."""
 
     def delivered(self, message: RawDelivery) -> None:
-        """A `basic.deliver` has come, with its content."""
+        """A `basic.deliver` has arrived, with its content."""
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ def open_consumer(channel: int, queue: str, prefetch: int) -> bytes:
 
 
 def consume_next(channel: int, queue: str, prefetch: int) -> bytes:
-    """Limit and consume on a channel that is open already."""
+    """Limit the unacknowledged messages and consume, on a channel that is already open."""
     return bound(channel, prefetch) + consume(channel, queue)
 
 
@@ -116,14 +116,14 @@ def bound(channel: int, prefetch: int) -> bytes:
 def consume(channel: int, queue: str) -> bytes:
     """`basic.consume` with acknowledgements; the consumer tag is `relay`, because a channel has one consumer.
 
-    It names the priority that every consumer has by default. A stream has no priorities, so the broker refuses to consume a stream:
+    The frame names the priority that every consumer has by default. A stream has no priorities, so the broker refuses to consume a stream:
     see `relay.amqp.close_reasons`.
     """
     return method(channel, b"\x00\x3c\x00\x14\x00\x00" + short_string(queue) + _CONSUMER + b"\x00" + _PRIORITY)
 
 
 def cancel(channel: int) -> bytes:
-    """`basic.cancel`; deliveries that are on their way still come."""
+    """`basic.cancel`; deliveries that are on their way still arrive."""
     return method(channel, b"\x00\x3c\x00\x1e" + _CONSUMER + b"\x00")
 
 

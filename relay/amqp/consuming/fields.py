@@ -27,7 +27,7 @@ _NUMBERS: Final = {
 
 
 class _Reader:
-    """Reads bytes in order; raises if fewer are left than are asked for."""
+    """Reads bytes in order; raises if fewer bytes are left than requested."""
 
     def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data

@@ -52,11 +52,11 @@ class _Turn:
     consuming: asyncio.Event = field(default_factory=asyncio.Event)
     """The broker has confirmed the consumer."""
     came: int = 0
-    """How many deliveries have come."""
+    """How many deliveries have arrived."""
     leaving: bool = False
     """The turn ends once every delivery is acknowledged."""
     overfull: bool = False
-    """Too many bytes have come: no more is taken, and the channel is closed once no delivery is being written."""
+    """Too many bytes have arrived: no further delivery is taken, and the channel is closed once no delivery is being written."""
     cancels: int = 0
     """Cancels that the broker has not answered: until the answer, deliveries may be on their way."""
 
@@ -70,7 +70,7 @@ class QueueConsumer:
         queue: the queue's name.
         window: limits what may be unacknowledged.
         take: called with each delivery; returns the bytes that the delivery needs in memory.
-        drop: called when deliveries that were not taken must return to the queue, because too many bytes have come.
+        drop: called when deliveries that were not taken must return to the queue, because too many bytes have arrived.
         emit: sink of events about the queue.
 
     """
@@ -98,7 +98,7 @@ class QueueConsumer:
         self._emit = emit
         self._told = False
         self._usable = False
-        """Whether it has a channel on which frames may be written."""
+        """Whether the consumer has a channel on which frames may be written."""
         self._closing = False
         """Whether the relay has asked the broker to close the channel."""
         self._why = _DELETED
@@ -113,7 +113,7 @@ class QueueConsumer:
         """Why the queue cannot be consumed."""
 
     async def run(self) -> None:
-        """Consume until cancelled, and begin again if the queue goes away."""
+        """Consume until cancelled, and try again if the queue is deleted or refused."""
         failures = 0
         while True:
             sentence = await self._have_turn()
@@ -160,7 +160,7 @@ class QueueConsumer:
             self._leave_if_done()
 
     def pause(self) -> None:
-        """Consume no more; deliveries that are on their way still come."""
+        """Stop consuming; deliveries that are on their way still arrive."""
         if not self._paused:
             self._paused = True
             if not self._turn.leaving:
@@ -174,7 +174,7 @@ class QueueConsumer:
                 self._write(deliveries.consume(self._turn.channel.number, self.queue))
 
     def return_surplus(self) -> None:
-        """Close the channel if too many bytes have come; call this while no delivery is being written, because all of them come again."""
+        """Close the channel if too many bytes have arrived. Call this while no delivery is being written: the broker delivers all again."""
         if self._turn.overfull and self._usable:
             self._close("")
 
@@ -217,13 +217,13 @@ class QueueConsumer:
         self._end(sentence or f"was refused by the broker ({reason.code} {reason.text})")
 
     def acked(self, tag: int, *, multiple: bool) -> None:
-        """Nothing is published here."""
+        """Do nothing: this channel publishes nothing."""
 
     def nacked(self, tag: int, *, multiple: bool) -> None:
-        """Nothing is published here."""
+        """Do nothing: this channel publishes nothing."""
 
     def returned(self, relay_id: str, reason: ReplyReason) -> None:
-        """Nothing is published here."""
+        """Do nothing: this channel publishes nothing."""
 
     def _open(self) -> None:
         self._closed = asyncio.get_running_loop().create_future()
@@ -260,7 +260,7 @@ class QueueConsumer:
             self._write(deliveries.cancel(self._turn.channel.number))
 
     def _leave_if_done(self) -> None:
-        """Leave the channel open to the next queue, once no delivery can come on it and none is unacknowledged."""
+        """Leave the channel open to the next queue, once no delivery can arrive on it and no delivery is unacknowledged."""
         if self._turn.leaving and self._usable and not self._turn.cancels and not self._window.messages:
             self._leave()
             # The future is done if the connection was lost meanwhile.
@@ -268,7 +268,7 @@ class QueueConsumer:
                 self._closed.set_result("")
 
     def _narrow(self) -> None:
-        """Take no more until a later channel, on which the broker sends fewer messages at a time."""
+        """Take no further delivery on this channel; on the next channel the broker sends fewer messages at a time."""
         self._emit(QueueNarrowed(self.queue, self._window.bytes, self._window.prefetch))
         # RabbitMQ 3.10 puts what a cancel finds on its way, and what is nacked, at the back of a quorum queue without a delivery limit.
         self._turn.leaving = self._turn.overfull = True

@@ -1,4 +1,4 @@
-"""Channels that consumers share: each consumer has a channel to itself for a turn, and waiting consumers get one in order. No I/O."""
+"""Channels that consumers share: a consumer has a channel to itself for a turn, and waiting consumers get channels in order. No I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SharedChannels:
         self._wanted = asyncio.Event()
 
     async def take(self) -> SharedChannel:
-        """Wait for a channel; consumers get one in the order in which they began to wait."""
+        """Wait for a channel; consumers get channels in the order in which they began to wait."""
         if self._free:
             return self._free.popleft()
         turn: asyncio.Future[SharedChannel] = asyncio.get_running_loop().create_future()

@@ -1,7 +1,7 @@
 """How far the broker has processed one channel, shown by marks between the messages; no I/O.
 
 A mark is a method without effect (`frames.ask_qos`). A channel's methods are carried out in order (AMQP 0-9-1, section 4.7). So the answer
-to a mark says that the broker has processed everything before the mark; a confirm says the same. RabbitMQ hands a connection's methods
+to a mark proves that the broker has processed everything before the mark; so does a confirm. RabbitMQ hands a connection's methods
 to its channels by credit (`credit_flow_default_credit`, `{400, 200}`). While one channel has 400 unprocessed messages, nothing is read
 for any channel. New credit comes for each 200 messages. So a channel with at most 200 unprocessed messages never stops the others.
 """
@@ -14,11 +14,11 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 MARK_EVERY: Final = 16
-"""Messages between two marks: they share the cost of a mark, and at most this many are suspected together."""
+"""Messages between two marks. They share the cost of a mark, and at most this many messages are suspected together."""
 MOST_UNSEEN: Final = 192
 """Most written messages that the broker has not processed: a multiple of `MARK_EVERY`, and fewer than one grant of the broker's credit."""
 WORTH_A_WRITE: Final = MOST_UNSEEN // 2
-"""Room for fewer messages counts as no room: otherwise a small write would follow each answer."""
+"""If there is room for fewer messages than this, nothing is written: otherwise a small write would follow each answer."""
 
 
 class Barriers(Generic[T]):

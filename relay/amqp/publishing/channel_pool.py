@@ -45,7 +45,7 @@ class ChannelPool:
 
     Args:
         pipe: the connection.
-        user: who is logged in, None if that is not known.
+        user: the user who is logged in; None if the user is not known.
         encoder: makes frames of messages.
         channels: how many channels the connection may have.
         clock: monotonic seconds.
@@ -93,17 +93,17 @@ class ChannelPool:
         self.blocked = False
 
     def submit(self, job: PublishBatch, places: Collection[int] | None = None) -> None:
-        """Take a batch, or these messages of it; as much as one turn allows is written before this returns."""
+        """Take a batch, or the messages at these places of it. Before this call returns, it writes as much as one turn allows."""
         self._hand_over(job, places)
         self.pump()
 
     def reroute(self, slots: Iterable[Slot]) -> None:
-        """Move messages to other routes, if something learned since they were taken requires it; the caller pumps."""
+        """Move messages to other routes if later answers of the broker require it; the caller then calls `pump`."""
         for job, places in by_batch(slots).items():
             self._hand_over(job, places)
 
     def pump(self) -> None:
-        """Write as long as something may be written, the transport takes it and the turn lasts."""
+        """Write until nothing may be written, the transport is full or the turn is over."""
         if not self.turn.begin():
             return
         while self._pipe.writable and not self.blocked and (exchange_channel := self._next()):
@@ -111,7 +111,7 @@ class ChannelPool:
             if self.turn.over:
                 self.turn.pause()
                 break
-        # If nothing can be written, an event follows anyway: there is room again, or the connection ends.
+        # If nothing can be written, an event follows anyway: the transport has room again, or the connection ends.
         if (self._probes.waiting or self._alone.active) and self._pipe.writable and not self.blocked:
             self.turn.look_again()
 
@@ -148,7 +148,7 @@ class ChannelPool:
         return waits
 
     def in_flight(self) -> dict[str, int]:
-        """Messages handed over and not decided, by exchange."""
+        """Messages that were handed over and have no result yet, by exchange."""
         undecided: Counter[str] = Counter()
         for exchange_channel in self._exchange_channels.values():
             undecided[exchange_channel.exchange] += exchange_channel.undecided
@@ -156,12 +156,12 @@ class ChannelPool:
 
     @property
     def channels(self) -> int:
-        """Channels that are open, or were asked for."""
+        """Channels that are open or requested."""
         return len(self._pipe.handlers)
 
     @property
     def exchanges(self) -> int:
-        """Exchanges that had a message lately."""
+        """How many exchanges had a message lately."""
         return len(self._memory)
 
     @property
@@ -234,11 +234,11 @@ class ChannelPool:
         return len(self._pipe.handlers) < self._channel_max
 
     def _is_new(self, exchange_channel: ExchangeChannel) -> bool:
-        """Whether the broker has neither been asked for the channel's exchange nor accepted a message for that exchange on any route."""
+        """Whether the exchange is new: no question about it is open, and the broker has not accepted a message for it on any route."""
         return exchange_channel not in self._probes.unanswered and not self._memory.is_proven(exchange_channel.exchange)
 
     def _next(self) -> ExchangeChannel | None:
-        """The exchange channel whose turn it is: one that waited and may write now, or otherwise one that must write alone."""
+        """The next exchange channel to write: a waiting one that may write now, or otherwise one that must write alone."""
         if not (self._alone.active and self._alone.holds_others()):
             if self._starved and self._has_number:
                 return self._starved.popitem(last=False)[0]
@@ -260,7 +260,7 @@ class ChannelPool:
         return exchange_channel
 
     def _rest(self, exchange_channel: ExchangeChannel) -> None:
-        """Note an exchange channel that has become idle: constant work, however many there are."""
+        """Note an exchange channel that has become idle. The work is constant, however many exchange channels there are."""
         if not exchange_channel.idle:
             return
         self._resting.pop(exchange_channel, None)
@@ -279,7 +279,7 @@ class ChannelPool:
             del self._exchange_channels[exchange_channel.route]
 
     def _give_way(self, exchange_channel: ExchangeChannel) -> None:
-        """Write nothing more while others wait for a channel; leave them this channel once nothing is in flight on it."""
+        """Write nothing more, because another exchange waits for a channel. Close this channel once nothing is in flight on it."""
         if not exchange_channel.in_flight:
             self._close(exchange_channel)
             self._starved[exchange_channel] = None

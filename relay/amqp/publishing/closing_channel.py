@@ -9,13 +9,13 @@ from relay.amqp.frames import ReplyReason
 
 
 class ChannelOwner(Protocol):
-    """The connection, as a channel that ends sees it."""
+    """What a closing channel needs of its connection."""
 
     def write(self, data: bytes) -> None:
         """Write whole frames."""
 
     def free(self, channel: int) -> None:
-        """Allow the number to be used again."""
+        """Allow the channel number to be used again."""
 
     def pump(self) -> None:
         """Write what may be written now."""
@@ -38,7 +38,7 @@ class ClosingChannel:
         """No message was in flight."""
 
     def replied(self, method: tuple[int, int]) -> None:
-        """Free the number when the broker has closed the channel too."""
+        """Free the channel number when the broker has closed the channel too."""
         if method == frames.CHANNEL_CLOSE_OK:
             self._session.free(self._channel)
             self._session.pump()

@@ -1,8 +1,8 @@
 """One exchange's own channel to the broker: if a message closes the channel, no other exchange is affected. No I/O.
 
 RabbitMQ closes a channel over a missing exchange, a missing permission or a refused property, and does not name the message.
-But it carries out a channel's methods in order. So a mark follows every few messages: a `basic.qos` without effect. Its answer
-says that everything before it was accepted, even while the confirms are still open. When a channel dies:
+But it carries out a channel's methods in order. So a mark follows every few messages: a `basic.qos` without effect. The answer to a
+mark says that everything before the mark was accepted, even while the confirms are still open. When a channel dies:
 
 - accepted messages without a confirm are sent again, and all of them must be confirmed before anything else is written;
 - one message between the last answered mark and the next mark is the cause: these messages are sent again one by one;
@@ -37,16 +37,16 @@ from relay.events import broker
 from relay.message import CONFIRMED
 
 CHUNK_BYTES: Final = 1 << 20
-"""Bytes of one write: enough that the cost of a write does not matter, few enough that exchanges take turns."""
+"""Bytes of one write: large enough that the cost of a write does not matter, and small enough that exchanges take turns."""
 BLAMED_ONCE: Final = 2
-"""A message with at most this many claims, including the current one, most likely was only in flight next to the cause. Such messages go
-in small groups; messages with more claims go one by one."""
+"""A message with at most this many claims, including the current one, most likely was only in flight together with the cause. Such messages
+are sent in small groups; messages with more claims are sent one by one."""
 REMEMBER_REFUSAL: Final = 1.0
-"""Seconds for which a missing exchange is not asked for again."""
+"""Seconds for which the relay does not ask the broker again for a missing exchange."""
 
 
 class ChannelHost(Protocol):
-    """The connection, as an exchange channel sees it."""
+    """What an exchange channel needs of its connection."""
 
     turn: Turn
     """Limits the time of this call."""
@@ -65,7 +65,7 @@ class ChannelHost(Protocol):
         """Answer the broker's `channel.close`; the number is free again."""
 
     def reroute(self, slots: Iterable[Slot]) -> None:
-        """Move messages to other routes, if something learned since they were taken requires it."""
+        """Move messages to other routes if later answers of the broker require it."""
 
     def changed(self, exchange_channel: ExchangeChannel) -> None:
         """Check the exchange channel again, because the broker has answered."""
@@ -101,23 +101,23 @@ class ExchangeChannel:
 
     @property
     def eager(self) -> bool:
-        """Whether a message waits that may be written now."""
+        """Whether a waiting message may be written now."""
         waits = self._waiting or self._suspects or self._accepted
         return bool(waits) and (self.standing.proven or not self._book) and self._marks.room > 0
 
     @property
     def asking(self) -> bool:
-        """Whether the broker has yet to answer whether it accepts messages for this exchange; slow queues do not delay this answer."""
+        """Whether the relay still waits for the broker to accept or refuse this exchange; slow queues do not delay this answer."""
         return self._marks.open and not self.standing.proven
 
     @property
     def unseen(self) -> bool:
-        """Whether something is written that the broker has not processed."""
+        """Whether the broker has not yet processed everything that was written."""
         return self._marks.open and bool(self._book)
 
     @property
     def in_flight(self) -> bool:
-        """Whether something is written and not answered."""
+        """Whether a written message has no answer yet."""
         return bool(self._book)
 
     @property
@@ -145,7 +145,7 @@ class ExchangeChannel:
                 decide_all([slot], refusal)
 
     def step(self) -> bool:
-        """Write the next chunk, or the next message alone while the exchange is not proven; False: no channel is available."""
+        """Write the next chunk, or one message alone while the exchange is not proven. Return False if no channel is available."""
         source = self._accepted or self._suspects or self._waiting
         slots, encodeds = self._next(source, min(self._burst_of(source), self._marks.room))
         if not slots:
@@ -243,7 +243,7 @@ class ExchangeChannel:
         self._emit(broker.ExchangeProven(self.exchange))
 
     def _blame(self, slot: Slot, reason: ReplyReason) -> None:
-        """Refuse a message. If the exchange is the reason, refuse all of its messages but those that the broker may have accepted."""
+        """Refuse a message. If the exchange is the reason, refuse all its messages except those that the broker may have accepted."""
         refusal = refusal_of(reason)
         if self._encoder.learn(slot, reason):
             waiting, self._waiting = self._waiting, deque()

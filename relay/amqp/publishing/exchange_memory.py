@@ -11,7 +11,7 @@ from relay.amqp.publishing.routes import Route, Way
 from relay.message import PublishResult
 
 MOST_REMEMBERED: Final = 10_000
-"""How many of the last used exchanges are remembered. Each takes half a kilobyte and the length of its name."""
+"""Most exchanges that are remembered: those used most recently. Each takes half a kilobyte and the length of its name."""
 FORGET_AFTER: Final = 600.0
 """Seconds without a message after which an exchange is forgotten; by default no backoff is longer."""
 
@@ -37,7 +37,7 @@ class _Exchange:
 
 
 class ExchangeMemory:
-    """Exchanges that had a message lately; constant work, however many there are.
+    """Exchanges that had a message lately. The work of a call is constant, however many exchanges there are.
 
     Args:
         clock: monotonic seconds.
@@ -53,7 +53,7 @@ class ExchangeMemory:
         return len(self._exchanges)
 
     def standing_of(self, route: Route, standing: Standing | None = None) -> Standing:
-        """Return the standing of a route that has a message, or `standing` if the route was forgotten; forget exchanges long unused."""
+        """Return the standing of a route with a message, or `standing` if the route was forgotten. Also forget exchanges long unused."""
         exchange, way = route
         now = self._clock()
         known = self._exchanges.get(exchange)

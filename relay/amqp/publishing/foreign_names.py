@@ -17,7 +17,7 @@ class ForeignNames:
     """What one connection has learned about messages in the name of another user.
 
     Args:
-        user: who is logged in, None if that is not known; then nothing is learned.
+        user: the user who is logged in; None if the user is not known, in which case nothing is learned.
 
     """
 
@@ -35,7 +35,7 @@ class ForeignNames:
 
 
 def names_another(claim: Claim, user: str | None) -> bool:
-    """Whether the message names another user than the connection's; a message with unreadable options is never sent."""
+    """Whether the message names another user than the connection's. False for unreadable options: such a message is never sent."""
     options = claim.options
     if options is None or b"user" not in options:
         return False

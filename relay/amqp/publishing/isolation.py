@@ -1,8 +1,9 @@
 """Messages that may have ended a connection take turns: each is sent while the broker has nothing else to process. No I/O.
 
 RabbitMQ closes the whole connection over some errors, and does not say which message is the cause. Every message that the broker
-may have been processing is a suspect and is sent again alone: other messages are not written until the broker has processed it. If the
-connection ends again, only one message, or a few, can be the cause. After each turn others may write for as long as they had to wait.
+may have been processing is a suspect and is sent again alone: no other message is written until the broker has processed the suspect.
+If the connection ends again, only one message, or a few, can be the cause. After each turn the other exchanges may write for as long
+as they had to wait.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PATIENCE: Final = 1.0
 
 
 class Isolation:
-    """Exchange channels of messages that are sent alone, and whether the others may write.
+    """Exchange channels of messages that are sent alone, and whether other exchange channels may write.
 
     Args:
         exchange_channels: all exchange channels of the connection.
@@ -34,11 +35,11 @@ class Isolation:
         """Exchange channels that wait for their turn, and since when."""
         self._current: ExchangeChannel | None = None
         self._since: float | None = None
-        """Since when the others write nothing."""
+        """Since when the other exchange channels write nothing."""
         self._went_at = 0.0
         self._others_until = 0.0
         self.active = False
-        """Whether an exchange channel waits for its turn, or has it."""
+        """Whether an exchange channel waits for its turn or has its turn."""
 
     def is_going(self, exchange_channel: ExchangeChannel) -> bool:
         """Whether it is this exchange channel's turn."""
@@ -70,7 +71,7 @@ class Isolation:
         return self._current is not None or bool(self._waiting and now >= self._others_until)
 
     def next(self) -> ExchangeChannel | None:
-        """The exchange channel whose turn begins; None if none waits, or while the broker has not processed everything else."""
+        """The exchange channel whose turn begins. None if no exchange channel waits, or the broker has not processed everything else."""
         if self._current is not None or not self._waiting:
             return None
         now = self._clock()

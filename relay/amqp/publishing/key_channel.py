@@ -1,4 +1,4 @@
-"""Tries the routing keys of an exchange if the broker refuses some of them: one message at a time while it refuses. No I/O."""
+"""Tries the routing keys of an exchange if the broker refuses some of them: one message at a time while refusals continue. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.codec.encoder import Encoded
 
 
 class KeyChannel(ExchangeChannel):
-    """Is never proven, because one key says nothing about the next: each write waits for the answer to the previous one."""
+    """A channel that is never proven, because one key says nothing about the next: each write waits for the answer to the previous one."""
 
     _newest = False
     """The newest and the oldest message take turns, so that a new message does not wait behind thousands that are refused."""
@@ -21,7 +21,7 @@ class KeyChannel(ExchangeChannel):
 
     @property
     def unconfirmed_since(self) -> float | None:
-        """When the oldest message that waits was claimed, or the oldest in flight was written."""
+        """When the oldest waiting message was claimed or the oldest message in flight was written, whichever was earlier."""
         waits = [slots[0][0].batch.claimed_tick for slots in (self._accepted, self._suspects, self._waiting) if slots]
         since = super().unconfirmed_since
         return min([*waits, *([] if since is None else [since])], default=None)
@@ -36,7 +36,7 @@ class KeyChannel(ExchangeChannel):
             self._line.reroute(known)
 
     def _prove(self) -> None:
-        """Nothing is proven."""
+        """Prove nothing; write one message at a time."""
         self._burst = 1
 
     def _burst_of(self, source: deque[Slot]) -> int:

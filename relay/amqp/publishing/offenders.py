@@ -1,4 +1,4 @@
-"""Messages over which a connection may have ended: known by their ids until many others were blamed. No I/O."""
+"""Messages over which a connection may have ended, remembered by their ids until many more were added. No I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relay.amqp.publishing.publish_batch import Slot, decide_all, relay_id
 from relay.message import PublishResult, Verdict
 
 MAX_IDS: Final = 10_000
-"""Ids that are remembered: more than the messages that one connection can write before the broker has processed them."""
+"""Most ids that are remembered: more than the messages that one connection can write before the broker has processed them."""
 
 
 class Offenders:

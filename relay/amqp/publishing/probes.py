@@ -1,4 +1,4 @@
-"""Asks the broker whether it accepts messages for new exchanges: for a few at one time, however many there are. No I/O."""
+"""Asks the broker whether it accepts messages for new exchanges: for a few exchanges at one time, however many wait. No I/O."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Final
 from relay.amqp.publishing.exchange_channel import ExchangeChannel
 
 MAX_PROBES: Final = 50
-"""Most exchanges that the broker is asked for at one time. Each costs the broker a channel, and the broker handles these channels in turn
-with those of other exchanges."""
+"""Most exchanges for which the broker is asked at one time. Each costs the broker a channel, and the broker handles these channels in turn
+with the channels of other exchanges."""
 ANSWERS_WITHIN: Final = 1.0
-"""Seconds after which an exchange without an answer no longer keeps other exchanges from being asked for. RabbitMQ can need longer to match
-a topic's patterns than any message lives."""
+"""Seconds after which an exchange without an answer no longer blocks questions about other exchanges. Matching a topic's patterns can take
+RabbitMQ longer than any message lives."""
 
 
 class Probes:
-    """Exchanges that are asked for, and exchanges that wait to be asked for.
+    """Exchanges about which the broker is asked, and exchanges that wait for this question.
 
     Args:
-        most: how many exchanges are asked for at one time. As many again may be overdue for an answer; beyond that, others wait.
+        most: how many exchanges are asked about at one time. As many again may be overdue for an answer; beyond that, other exchanges wait.
         clock: monotonic seconds.
 
     """
@@ -31,14 +31,14 @@ class Probes:
         self.unanswered: set[ExchangeChannel] = set()
         """Exchange channels for which the broker's answer is outstanding."""
         self._recent: OrderedDict[ExchangeChannel, float] = OrderedDict()
-        """The exchange channels in `unanswered` that are not overdue, and since when the broker has been asked."""
+        """The exchange channels in `unanswered` that are not overdue, each with the time of its question."""
         self.waiting: OrderedDict[ExchangeChannel, float] = OrderedDict()
-        """Exchange channels that wait until fewer others are asked for, and since when."""
+        """Exchange channels that wait until fewer questions are open, each with the start of its wait."""
         self._newest = False
         """The newest and the oldest exchange take turns, so that a new one does not wait behind thousands that are missing."""
 
     def check_full(self) -> bool:
-        """Leave out those that are overdue; return whether no more exchanges may be asked for now."""
+        """Stop counting exchange channels that are overdue; return whether no further question may be asked now."""
         if len(self._recent) < self._most:
             return False
         overdue = self._clock() - ANSWERS_WITHIN
@@ -62,12 +62,12 @@ class Probes:
         self.waiting.setdefault(exchange_channel, self._clock())
 
     def next(self) -> ExchangeChannel | None:
-        """The exchange channel that may be asked for now."""
+        """The exchange channel whose question may be asked now."""
         if not self.waiting or self.check_full():
             return None
         self._newest = not self._newest
         return self.waiting.popitem(last=self._newest)[0]
 
     def forget(self, exchange_channel: ExchangeChannel) -> None:
-        """The exchange channel no longer needs to be asked for."""
+        """The exchange channel no longer waits for its question."""
         self.waiting.pop(exchange_channel, None)

@@ -13,7 +13,7 @@ ABANDONED: Final = PublishResult(Verdict.UNKNOWN, "abandoned", "No caller waits 
 
 
 class PublishBatch:
-    """Results of a batch, each written once; a slot of a `ConfirmTracker` is such a job and the index of a message in it."""
+    """Results of a batch, each written once. A slot of a `ConfirmTracker` consists of such a batch and the index of a message in it."""
 
     __slots__ = (
         *("_clock", "_done", "_reported", "_undecided"),
@@ -59,7 +59,7 @@ class PublishBatch:
             self._done.set()
 
     def give_up(self, *, written: PublishResult | None, unwritten: PublishResult) -> None:
-        """Decide undecided messages by whether the broker may have them; `written=None` leaves written messages to their confirm."""
+        """Decide undecided messages: `written` for those that the broker may have (None: they wait for their confirm), else `unwritten`."""
         for index, result in enumerate(self.results):
             if result is None:
                 verdict = written if self.published[index] else unwritten
@@ -67,7 +67,7 @@ class PublishBatch:
                     self.decide(index, verdict)
 
     async def portions(self, patience: float) -> AsyncGenerator[Portion, None]:
-        """Yield all results together, or every `patience` seconds the new ones; return when all are handed over."""
+        """Yield all results together, or every `patience` seconds the new results; return when all results were yielded."""
         try:
             while len(self._reported) < len(self.claims):
                 await self._wait(patience)
@@ -100,7 +100,7 @@ class PublishBatch:
 
 
 Slot = tuple[PublishBatch, int]
-"""A message: its batch, and its place there."""
+"""A message: its batch, and its place in the batch."""
 
 
 def relay_id(slot: Slot) -> str:

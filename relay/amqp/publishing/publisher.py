@@ -29,19 +29,19 @@ _CUT_UNWRITTEN = PublishResult(Verdict.UNWRITTEN, "cut", "The relay stopped befo
 COUNTED = 0.1
 """Seconds for which the broker usually still counts a closed channel, if it limits channels."""
 LOOKS = 60.0
-"""Seconds between two looks whether exchanges wait for a channel."""
+"""Seconds between two checks whether exchanges wait for a channel."""
 
 
 class Checks(Protocol):
     """Checks that may refuse messages before they are written."""
 
     def concerned(self, batch: Batch) -> list[int]:
-        """Places of the messages that must be checked."""
+        """The places in the batch of the messages that must be checked."""
 
     async def check(
         self, batch: Batch, places: Sequence[int], hand_over: Callable[[Sequence[int], Mapping[int, PublishResult]], None]
     ) -> None:
-        """Check these messages; hand over each place as soon as it is checked, with the results of messages that must not be sent."""
+        """Check these messages. Hand over each place as soon as it is checked, with the results of messages that must not be sent."""
 
     async def aclose(self) -> None:
         """End the checks; may be called at any time, and repeatedly."""
@@ -139,7 +139,7 @@ class RabbitPublisher:
         return self._portions(job, wait)
 
     def stop_writing(self) -> None:
-        """Write nothing new any more: messages that were not written are UNWRITTEN, the rest wait for their confirms.
+        """Write no further message: messages that were not written are UNWRITTEN, the others wait for their confirms.
 
         A message that was written on a channel that died may still be written again, because its confirm can come in no other way.
         """
@@ -153,14 +153,14 @@ class RabbitPublisher:
             job.give_up(written=_CUT, unwritten=_CUT_UNWRITTEN)
 
     def silent(self) -> dict[str, float]:
-        """Seconds since the oldest unconfirmed write or unfinished check, for each exchange that has one."""
+        """For each exchange with an unconfirmed write or an unfinished check: the seconds since the oldest of these."""
         silent, now = self._session.silent() if self._session else {}, self._clock()
         for (_, exchange), since in self._checking.items():
             silent[exchange] = max(now - since, silent.get(exchange, 0.0))
         return silent
 
     def in_flight(self) -> dict[str, int]:
-        """Messages handed over and not decided, by exchange."""
+        """Messages that were handed over and have no result yet, by exchange."""
         return self._session.in_flight() if self._session else {}
 
     def up(self, link: BrokerConnection) -> None:
@@ -182,7 +182,7 @@ class RabbitPublisher:
         self._ready.set()
 
     def down(self, lost: ConnectionLost) -> None:
-        """Decide the messages that the lost connection leaves open; nothing is sent again here."""
+        """Decide the messages that the lost connection leaves open; this call sends nothing again."""
         if self._session and self._session.blocked:
             # The broker reports a lasting alarm to the next connection again, but never its end to this one.
             self._emit(broker.BrokerUnblocked())
@@ -218,7 +218,7 @@ class RabbitPublisher:
             self._session.pump()
 
     def _look(self, session: ChannelPool) -> None:
-        """Look whether exchanges wait for a channel, as long as the connection lives."""
+        """Check periodically whether exchanges wait for a channel, as long as the connection lives."""
         if session is self._session:
             self._limit.look(waiting=session.is_short)
             asyncio.get_running_loop().call_later(LOOKS, self._look, session)
@@ -237,7 +237,7 @@ class RabbitPublisher:
                     await checking
 
     async def _check(self, job: PublishBatch, wait: Sequence[int]) -> None:
-        """Submit messages once they are checked, refused ones too, because another reason may take precedence."""
+        """Submit messages once they are checked, including refused messages, because another reason may take precedence."""
         assert self._checks is not None
         left = Counter((job, job.claims[place].exchange) for place in wait)
         self._checking |= dict.fromkeys(left, self._clock())

@@ -18,7 +18,7 @@ from relay.message import Claim, PublishResult, Verdict
 REMEMBERED: Final = 60.0
 """Seconds after which a refused key is tried again: it may have been permitted since."""
 MAX_KEYS: Final = 20_000
-"""How many refused keys, and how many accepted keys, are remembered: the latest ones. The longest keys take half a kilobyte each."""
+"""How many of the latest refused keys, and of the latest accepted keys, are remembered. The longest keys take half a kilobyte each."""
 _Key = tuple[str, str]
 K = TypeVar("K")
 V = TypeVar("V")
@@ -35,10 +35,10 @@ class RefusedKeys:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.refused: OrderedDict[_Key, float] = OrderedDict()
-        """Keys that are not tried again, and until when."""
+        """Keys that are not tried again, each with the end of this ban."""
         self._taken: OrderedDict[_Key, None] = OrderedDict()
         self.exchanges: OrderedDict[str, float] = OrderedDict()
-        """Exchanges of which some keys are refused, and until when that counts."""
+        """Exchanges with refused keys, each with the time until which their keys are tried separately."""
 
     def learn(self, claim: Claim, reason: ReplyReason) -> bool:
         """The broker closed a channel over this message; return whether its key is the first refused key of its exchange lately."""
@@ -69,7 +69,7 @@ class RefusedKeys:
         return PublishResult(Verdict.REFUSED, "access_refused", f"{words}: correct it, or permit it (rabbitmqctl set_topic_permissions).")
 
     def is_open(self, claim: Claim) -> bool:
-        """Whether the message's key must be tried first: the broker refuses some keys of this exchange, and this key is unknown."""
+        """Whether the message's key must be tried first, because the broker refuses some keys of this exchange and this key is unknown."""
         return self.guards([claim.exchange]) and _key(claim) not in self._taken and self.refusal(claim) is None
 
 

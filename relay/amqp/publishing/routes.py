@@ -1,16 +1,16 @@
-"""Which way a message goes: over its exchange's normal channel, or over a separate channel of that exchange. No I/O.
+"""Chooses a message's channel: the normal channel of its exchange, or a separate channel of that exchange. No I/O.
 
 RabbitMQ may close a channel over one message; then everything else in flight on that channel is sent again. Messages that may close
 their channel therefore use a separate one: if it is closed, only such messages are repeated. These are messages with:
 
 - another user's name (`user_id`), which RabbitMQ accepts only from impersonators (406), see `relay.amqp.publishing.foreign_names`;
 - a large payload, because no client can read the broker's `max_message_size` (406);
-- a failed attempt, for any reason: some causes, such as a forbidden routing key (403), show only when tried.
+- a failed attempt, for any reason: some causes, such as a forbidden routing key (403), show only when the message is sent.
 
 Once the broker has refused a routing key of an exchange, keys that it has not accepted yet are tried on another channel: see
 `relay.amqp.publishing.refused_keys`.
 
-A message over which the broker may have closed the whole connection goes alone: see `relay.amqp.publishing.isolation`.
+A message over which the broker may have closed the whole connection is sent alone: see `relay.amqp.publishing.isolation`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from relay.message import Batch, Claim
 
 
 class Way(Enum):
-    """How messages of an exchange go; an exchange has a channel for each way."""
+    """With which other messages a message is sent; an exchange has a channel for each way."""
 
     SHARED = "shared"
     """With all other messages of the exchange."""
@@ -39,9 +39,9 @@ class Way(Enum):
 
 
 Route = tuple[str, Way]
-"""An exchange, and how its messages go there."""
+"""An exchange, and the way of its messages."""
 LARGE: Final = 1 << 20
-"""Bytes of a payload above which a message goes apart."""
+"""Bytes of a payload above which a message goes the way `APART`."""
 
 
 _payload, _options, _attempts = (itemgetter(Claim._fields.index(name)) for name in ("payload", "options", "attempts"))
@@ -54,9 +54,9 @@ def by_route(
 
     Args:
         batch: the messages.
-        user: who is logged in, None if that is not known.
+        user: the user who is logged in; None if the user is not known.
         keys: routing keys that the broker does not accept.
-        places: the places to look at, None for all.
+        places: the places in the batch to consider; None for all.
         blamed: ids of messages over which a connection may have ended.
 
     """

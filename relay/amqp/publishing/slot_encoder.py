@@ -1,4 +1,4 @@
-"""Turns a message into its frames, or decides why it is not sent. No I/O."""
+"""Turns a message into its frames, or decides its result if it must not be sent. No I/O."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SlotEncoder:
     def encode(self, slot: Slot, now: float) -> Encoded | None:
         """Make the frames of a message, or decide its result and return None. `now` is monotonic seconds.
 
-        It is one function and calls few others, because each message passes through it.
+        Each message passes through this function, so it is not divided and calls few others.
         """
         job, index = slot
         if job.results[index] is not None:

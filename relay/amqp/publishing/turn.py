@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 TURN: Final = 0.05
-"""Seconds of one call. A message with the most headers takes 16 ms to encode: 300 of them in one call stopped everything else for 5 s."""
+"""Seconds of one call. A message with the most headers takes 16 ms to encode: 300 such messages in one call blocked all else for 5 s."""
 LOOK_AGAIN: Final = 0.25
-"""Seconds after which waiting messages are checked again, even if the broker has said nothing: a wait may be over."""
+"""Seconds after which waiting messages are checked again, even without an answer from the broker: a wait may be over."""
 
 
 class Turn:
@@ -29,12 +29,12 @@ class Turn:
         """Whether the call must leave the rest to a later call."""
 
     def begin(self) -> bool:
-        """Begin a call; False if a later call is scheduled already, which will do the work."""
+        """Begin a call. Return False if a later call, which will do the work, is already scheduled."""
         self._end, self.over = None, False
         return not self._paused
 
     def look(self) -> bool:
-        """Return whether the call's time is over; its first use starts the time. Steps that never take long need not ask."""
+        """Return whether the call's time is over. The first use starts the time. Steps that never take long need not check it."""
         now = self._clock()
         self._end = self._end or now + TURN
         self.over = now >= self._end
