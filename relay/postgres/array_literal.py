@@ -6,5 +6,5 @@ from collections.abc import Iterable
 
 
 def literal(values: Iterable[object]) -> str:
-    """An array literal of numbers; many times cheaper than the driver's adaptation of a list."""
+    """An array literal of numbers; many times less expensive than the driver's adaptation of a list."""
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"

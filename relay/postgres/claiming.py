@@ -1,4 +1,4 @@
-"""The claim statement: for many messages at once, and one by one if an application's trigger refuses one of them."""
+"""The claim statement: for many messages at once, or for one message at a time if an application's trigger refuses one of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDTH = len(Claim._fields)
 
 
 class ClaimAnswer(NamedTuple):
-    """What one claim statement returned."""
+    """The result of one claim statement."""
 
     claims: list[Claim]
     snapshot: str
@@ -34,7 +34,7 @@ class ClaimAnswer(NamedTuple):
 
 
 class Claiming:
-    """Claims due messages, and passes over those that cannot be updated.
+    """Claims due messages, and passes over messages that cannot be updated.
 
     Args:
         session: runs the statements.
@@ -49,16 +49,16 @@ class Claiming:
         self._refusals = refusals
 
     async def claim(self, due: str, values: Mapping[str, Any]) -> ClaimAnswer:
-        """Claim what `queries/fragments/due_<due>.sql` selects.
+        """Claim the messages that `queries/fragments/due_<due>.sql` selects.
 
         Raises:
-            StoreError: nothing may be assumed.
+            StoreError: the outcome is unknown.
 
         """
         try:
             rows = await self._session.fetch(self._statements.claim(due), values, by_position=True)
         except StoreError as error:
-            # A character that UTF-8 lacks may be only in a trigger's message; the SQLSTATE then is one that a row may cause.
+            # A character that UTF-8 lacks may be only in a trigger's error message; the SQLSTATE then blames a row.
             if not error.refused or (error.unprintable and not error.row_is_guilty):
                 raise
             rows = []

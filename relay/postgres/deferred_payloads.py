@@ -1,4 +1,4 @@
-"""Payloads and options that did not come with their claim: reads them, renews the locks, releases messages that are not handed on."""
+"""Reads payloads and options that the claim statement left out, renews their locks, and releases messages that cannot be handed on."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Locks(Protocol):
         """Extend the locks of these positions; return how many this relay still holds. May raise StoreError."""
 
     async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
-        """Put rows back into the queue; return those that were not written. May raise StoreError."""
+        """Return rows to the queue; return the rows that were not written. May raise StoreError."""
 
     def leave_locked(self) -> None:
         """Note that a message keeps its lock although it is no longer in flight."""
 
 
 class DeferredPayloads:
-    """Completes claims.
+    """Completes claims with their missing payloads and options.
 
     Args:
         session: reads payloads piece by piece; other statements run in between.
         statements: the relay's SQL.
-        locks: renews and releases.
+        locks: renews and releases locks.
         policy: says how large a payload may be, and how long a lock lasts.
         put_back: called if messages that are due at once may have been released.
         emit: sink of events about lost locks.
-        leaving: whether the relay stops: then messages without their payload are released.
+        leaving: whether the relay shuts down, so that messages without their payload are released.
 
     """
 
@@ -69,9 +69,9 @@ class DeferredPayloads:
         Args:
             claims: the claims that the statement returned.
             left: indexes of the claims without payload or options.
-            batch: their token and deadline.
+            batch: the batch with the token and deadline of these claims.
             half: half of the time until that deadline, in seconds.
-            room: bytes of memory that all of them may take together.
+            room: bytes of memory that all claims together may take.
 
         """
         done = await self._fetcher(batch, half=half, room=room).complete(claims, left)
@@ -94,9 +94,9 @@ class DeferredPayloads:
         )
 
     async def _put_back(self, done: Completed, batch: Batch) -> None:
-        """Release messages that are not handed on, due at once. A message that cannot be read keeps its lock, so its attempt counts.
+        """Release messages that are not handed on, due at once. A message that cannot be read stays locked, so its attempt counts.
 
-        If PostgreSQL itself cannot print a message, it is released too, with that reason; a later statement archives it.
+        A message that PostgreSQL itself cannot print is released too, with that reason; a later statement archives this message.
         """
         rows = [SettleRow(claim, GiveBack("", ""), None, None) for claim in done.back]
         if done.failed and done.failure and done.failure.unprintable:
@@ -111,7 +111,7 @@ class DeferredPayloads:
             self._locks.leave_locked()
         lost += [one.id for one in left if not one.busy]
         if rows:
-            # Also if the answer was lost. Released messages are no longer fresh: a look at fresh ones alone would leave them until a poll.
+            # Also if the answer was lost. Released messages are no longer fresh, so a claim of fresh messages would not find them.
             self._on_put_back()
         if lost:
             self._emit(LockLost(tuple(lost)))

@@ -1,4 +1,4 @@
-"""PostgreSQL's errors for people: the server's own words in one line, without passwords and without the values of rows."""
+"""PostgreSQL's errors for operators: the server's own words in one line, without passwords and without the values of rows."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FROZEN = (
     "PostgreSQL is a primary that default_transaction_read_only keeps from writing: turn it off with ALTER ROLE, ALTER DATABASE or "
     "ALTER SYSTEM, unless it was frozen on purpose"
 )
-"""What to do on a standby, or if the kind of server is unknown; and what to do on a primary."""
+"""READ_ONLY advises on a standby and on a server of unknown kind, FROZEN on a primary."""
 UNWRITABLE = "The database's encoding lacks a letter of what is written there, such as one of RELAY_NAME: write it in other letters"
 UNREADABLE = (
     "A row holds a letter that UTF-8 lacks: relays archive such a message when they meet it, and the schema's owner archives all by "
     "`SELECT queue_message_mend_letters()`"
 )
-"""What to do about a character that cannot be written, and about one that cannot be read."""
+"""Advice for a character that cannot be written, and for a character that cannot be read."""
 _NO_PATH = (
     "A trigger of yours names something without its schema: write the schema, or run ALTER FUNCTION … SET search_path for its function"
 )
@@ -29,7 +29,7 @@ _BROKEN = "A trigger of yours fails: correct its function, or GRANT to the login
 _UNKNOWN_NAMES = ("42P01", "42883", "42704")
 """SQLSTATEs for a missing table, function or object."""
 RIGHTS_AND_NAMES = ("28", "42")
-"""Classes of SQLSTATE that say that a session lacks its rights or its schema, unless a trigger of the application's raised them."""
+"""Classes of SQLSTATE for a session that lacks its rights or its schema, unless an application's trigger raised the error."""
 _LINE = 500
 """Characters read from each line of an error's context, because a line may quote a whole payload."""
 _CONNECTING = (
@@ -72,25 +72,26 @@ _CONNECTING = (
     ),
     (r"certificate|SSL", "TLS with PostgreSQL failed: correct sslmode and sslrootcert in RELAY_DATABASE_URL"),
 )
-"""Messages of refused connections, in English. libpq passes on no SQLSTATE for them, so only the words can be matched."""
+"""Messages of refused connections, in English, each with advice. libpq passes on no SQLSTATE for them, so only the words can be matched."""
 
 
 def reason(error: psycopg.Error) -> str:
-    """The server's primary message, or else the driver's first line, which may repeat a connection string. Never DETAIL: it quotes rows."""
+    """The server's primary message, or otherwise the driver's first line without its password. Never DETAIL, which quotes rows."""
     words = error.diag.message_primary or str(error)[:_READ].strip().partition("\n")[0] or type(error).__name__
     text = veiled(" ".join(words[:_READ].split()).rstrip("."), error.sqlstate)
     return re.sub(r"://\S*@|password\s*=\s*('[^']*'|\S+)", "***", text)[:LONGEST]
 
 
 def dependents(error: psycopg.errors.DependentObjectsStillExist) -> str:
-    """The objects that keep another one from being dropped, as the server's DETAIL names them: it quotes names and no rows."""
+    """The objects that prevent another object from being dropped. The server's DETAIL names them; in this case it quotes no rows."""
     return " ".join((error.diag.message_detail or "").split())[:LONGEST]
 
 
 def veiled(message: str, sqlstate: str | None) -> str:
-    """A message; for a data exception (SQLSTATE class 22), only the exception's name.
+    """The server's message; for a data exception (SQLSTATE class 22), only the exception's name.
 
-    There the server quotes a value, perhaps from a payload that a constraint casts, and the quotation marks depend on its language.
+    The message of a data exception quotes a value, perhaps from a payload that a constraint casts. Its quotation marks depend on the
+    server's language.
     """
     if not (sqlstate or "").startswith("22"):
         return message
@@ -98,7 +99,7 @@ def veiled(message: str, sqlstate: str | None) -> str:
 
 
 def untranslatable(error: psycopg.Error) -> str | None:
-    """What to do about a character that one encoding lacks; in any language, the server first names the encoding that has it."""
+    """Advice for a character that one encoding lacks. In any language, the server first names the encoding that has the character."""
     if not isinstance(error, psycopg.errors.UntranslatableCharacter):
         return None
     written = re.search(r"\bUTF8\b.*\b[A-Z][A-Z0-9_]{3,}\b", error.diag.message_primary or "")
@@ -106,20 +107,20 @@ def untranslatable(error: psycopg.Error) -> str | None:
 
 
 def broken_trigger(error: psycopg.Error) -> str | None:
-    """What to do about a broken application trigger; the error's context names its function, in any language."""
+    """Advice for an application's broken trigger. In any language, the error's context names the trigger's function."""
     state = error.sqlstate or ""
     return broken(state) if state.startswith(RIGHTS_AND_NAMES) and _is_in_a_trigger(error.diag.context or "") else None
 
 
 def broken(sqlstate: str) -> str | None:
-    """What to do about an error that is known to come from a trigger; None for a SQLSTATE that needs no advice."""
+    """Advice for an error that is known to come from a trigger; None for a SQLSTATE that needs no advice."""
     if not sqlstate.startswith(RIGHTS_AND_NAMES):
         return None
     return _NO_PATH if sqlstate in _UNKNOWN_NAMES else _BROKEN
 
 
 def _is_in_a_trigger(context: str) -> bool:
-    """Whether a context names a function that is not the relay's: a trigger function, or one in a language that the relay does not use."""
+    """Whether a context names a function that is not the relay's, in PL/pgSQL or in a language that the relay does not use."""
     for line in context.splitlines():
         called = re.search(r"PL/pgSQL.*?((?a:[\w$]+))\"?\(\)", line[:_LINE])
         if (called and not called[1].startswith("queue_message")) or re.search(r"PL/(?!pgSQL)\w", line[:_LINE]):
@@ -128,7 +129,7 @@ def _is_in_a_trigger(context: str) -> bool:
 
 
 def _condition(sqlstate: str) -> str:
-    """SQL's name of the condition, in words; for an SQLSTATE of an application's own, the name of its class."""
+    """SQL's name of the condition, in words; for an SQLSTATE that an application invented, the name of its class."""
     try:
         name = psycopg.errors.lookup(sqlstate).__name__
     except KeyError:
@@ -137,15 +138,15 @@ def _condition(sqlstate: str) -> str:
 
 
 def read_only(info: psycopg.ConnectionInfo) -> str:
-    """Why nothing can be written there; PostgreSQL's own message is the same for a standby and for a read-only primary.
+    """Why the server cannot be written to. PostgreSQL's own message is the same for a standby and for a read-only primary.
 
-    Poolers do not say which of the two the server is.
+    A pooler does not say which of the two its server is.
     """
     return FROZEN if info.parameter_status("in_hot_standby") == "off" else READ_ONLY
 
 
 def no_connection(error: psycopg.Error) -> str:
-    """One sentence about a connection that failed or is lost, with what to do."""
+    """One sentence about a connection that failed or is lost, with advice."""
     words = reason(error)
     advice = next((text for pattern, text in _CONNECTING if re.search(pattern, words)), None)
     return f"{advice or 'PostgreSQL does not answer: check that it runs and RELAY_DATABASE_URL'} ({words})."

@@ -1,4 +1,4 @@
-"""The receiver's statements: write each delivery once, archive a delivery as rejected, see how full the inbox is."""
+"""The receiver's statements: write each delivery once, archive a delivery as rejected, count the messages in the inbox."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER = 30.0
 """Seconds that a statement may take: a batch is small, and a server that hangs must be noticed."""
 
 PATIENCE, BRIEF = "1s", "100ms"
-"""How long a write of several deliveries waits for another session's lock; and how long that of a single one, retried next to others."""
+"""How long a write waits for another session's lock: PATIENCE for several deliveries, BRIEF for a single one, which is retried later."""
 
 
 class Inbox:
@@ -31,7 +31,7 @@ class Inbox:
         self.max_body_bytes = Policy().max_body_bytes
 
     async def check(self, needs: int) -> None:
-        """Check that there is an inbox, and read its policy.
+        """Check that the schema holds an inbox, and read its policy.
 
         Raises:
             StoreError: the schema is too old or holds no inbox: run `relay migrate`, or name another schema.
@@ -51,7 +51,7 @@ class Inbox:
             raise other_way("inbox")
 
     async def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Insert a message for each delivery that its queue has not brought before; return how many were inserted."""
+        """Insert a message for each delivery that was not received from its queue before; return how many were inserted."""
         values = {
             "queues": [each.queue for each in deliveries],
             "message_ids": [each.message_id for each in deliveries],
@@ -63,13 +63,13 @@ class Inbox:
             "patience": PATIENCE if len(deliveries) > 1 else BRIEF,
         }
         self._check_direction()
-        # Names of several queues must stay exact, so only a single name may be escaped: a failed write is halved until one queue is left.
+        # Names of several queues must stay exact, so only a single queue's name may be escaped. A failed write is divided until it has one.
         one = len({each.queue for each in deliveries}) == 1
         [(new, _)] = await self._session.fetch(self._statements["receive"], values, escaped=("queues",) if one else ())
         return int(new)
 
     async def reject(self, delivery: Delivery, problem: Problem) -> bool:
-        """Archive a delivery as rejected; False if its queue had brought it before."""
+        """Archive a delivery as rejected; return False if it was received from its queue before."""
         names = {
             "queue": delivery.queue, "message_id": delivery.message_id, "exchange": delivery.exchange,
             "routing_key": delivery.routing_key, "code": problem.code, "sentence": problem.sentence, "handled_by": self._name,

@@ -1,4 +1,4 @@
-"""Reads rows whatever they hold: what is no UTF-8 becomes hexadecimal bytes; times that Python lacks stay PostgreSQL's text."""
+"""Reads rows with any content: bytes that are not UTF-8 become hexadecimal; times that Python cannot represent stay PostgreSQL's text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from psycopg.rows import DictRow
 from psycopg.types.datetime import TimestamptzLoader
 
 UNREADABLE_LETTERS = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire)
-"""What PostgreSQL raises, instead of returning any row, if it cannot convert a character in one of the rows."""
+"""The errors that PostgreSQL raises, in place of all rows, if it cannot convert a character in one row."""
 
 
 def _as_bytes(error: UnicodeError) -> tuple[str, int]:
@@ -29,7 +29,7 @@ codecs.register_error("relay_as_bytes", _as_bytes)
 
 
 class _AnyTime(TimestamptzLoader):
-    """Reads a time; as text if it is infinite, or outside the years 1 to 9999."""
+    """Reads a time. A time that is infinite, or outside the years 1 to 9999, stays text."""
 
     def load(self, data: Buffer) -> Any:
         """See `psycopg.adapt.Loader`."""
@@ -52,7 +52,7 @@ class _LegibleText(Loader):
 
 
 class _LegibleJson(_LegibleText):
-    """Reads JSON likewise."""
+    """Reads JSON in the session's encoding."""
 
     def load(self, data: Buffer) -> Any:
         """See `psycopg.adapt.Loader`."""
@@ -60,7 +60,7 @@ class _LegibleJson(_LegibleText):
 
 
 def read_anything(connection: psycopg.Connection[Any]) -> None:
-    """Have a connection read texts, JSON and times whatever they hold; psycopg's own loaders raise an error for a whole answer."""
+    """Make a connection read texts, JSON and times with any content. psycopg's own loaders would raise an error for a whole answer."""
     for name in ("text", "varchar", "name"):
         connection.adapters.register_loader(name, _LegibleText)
     for name in ("json", "jsonb"):
@@ -71,11 +71,11 @@ def read_anything(connection: psycopg.Connection[Any]) -> None:
 def legible_rows(
     connection: psycopg.Connection[DictRow], error: psycopg.Error, statement: bytes, values: Mapping[str, object]
 ) -> list[DictRow]:
-    """Run a statement again, without a conversion by the server, after it failed at a character.
+    """Run a statement that failed at a character again, without a conversion by the server.
 
     Raises:
-        psycopg.Error: `error`, if that does not help: within a transaction, which has failed, or if the character is in a value to be
-            written.
+        psycopg.Error: `error`, if the second run is impossible or fails too: within a transaction, which has failed, or if the character
+            is in a value to be written.
     """
     if connection.info.transaction_status != TransactionStatus.IDLE:
         raise error

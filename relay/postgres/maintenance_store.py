@@ -23,11 +23,11 @@ FAILING = 100
 """Most schedules, or keys, whose failures are reported one by one."""
 
 WALKED = 10_000
-"""Messages that one transaction searches for those of another cluster. If all are, the transaction takes about half a second."""
+"""Messages that one transaction searches for messages of another cluster. If all must be renumbered, this takes about half a second."""
 
 
 async def _ignore(_: list[tuple[Any, ...]]) -> None:
-    """By default contracts are ignored."""
+    """Ignore contracts, which is the default."""
 
 
 class PostgresMaintenance:
@@ -50,7 +50,7 @@ class PostgresMaintenance:
         self._adopt = adopt
 
     async def check_schema(self) -> None:
-        """Check that the schema is not older than this relay; a newer schema only adds to what an older relay uses.
+        """Check that the schema is not older than this relay. A newer schema only adds to the objects that an older relay uses.
 
         Raises:
             StoreError: the schema is too old: run `relay migrate`.
@@ -68,39 +68,39 @@ class PostgresMaintenance:
         return await self._store.renew(batch, positions)
 
     async def heartbeat(self, state: Mapping[str, object], places: Places = NOWHERE) -> None:
-        """Report that this relay lives, and its places; if its row was removed, register again."""
+        """Report this relay's state and places, and that it is alive. If its row was removed, register again."""
         if not await self._store.heartbeat(json.dumps(state), places):
             await self._store.register()
 
     async def sweep_minute(self) -> tuple[int, int]:
-        """Run the sweep that pg_cron also runs; remove relays that have been silent for long from the list."""
+        """Run the sweep that pg_cron also runs, and remove relays that have been silent for long from the list."""
         await self._store.run("forget_relays", forgotten=FORGOTTEN, now=None)
         [row] = await self._store.run("sweep_minute", now=None)
         return row[0], row[1]
 
     async def ensure_partitions(self) -> int:
-        """Create the archive's partitions for the next days; return how many. It does not depend on retention."""
+        """Create the archive's partitions for the next days; return how many were created. This does not depend on retention."""
         [(created,)] = await self._store.run("ensure_partitions")
         return int(created)
 
     async def retain(self) -> tuple[int, int]:
-        """Drop an archived day and delete some dead messages, if they are past their retention; return how many days and messages went."""
+        """Drop one archived day and delete some dead messages past their retention; return how many days and messages were removed."""
         [(dropped, deleted)] = await self._store.run("retain")
         return dropped, deleted
 
     async def renotify(self) -> None:
-        """In mode `always`, notify relays again of waiting messages."""
+        """In the mode `always`, notify relays again of waiting messages."""
         await self._store.run("renotify")
 
     async def read_gauges(self) -> Mapping[str, float | None]:
-        """The state of the queue: one row of `queue_message_status`, and by how much this machine's clock is wrong."""
+        """The state of the queue: one row of `queue_message_status`, and how far this machine's clock differs from the database's."""
         asked = time.time()
         [(status,)] = await self._store.run("read_gauges")
         skew = ahead(asked, status["clock"], time.time())
         return cast("Mapping[str, float | None]", {**status, "clock_skew_seconds": skew})
 
     async def refresh_policy(self) -> Controls:
-        """Read the database's policy and hand it on; return what operators have paused, limited or scheduled.
+        """Read and adopt the database's policy; return what operators have paused, limited or scheduled.
 
         Raises:
             WrongDirectionError: the schema has the other direction, so this process must not move its messages.
@@ -150,7 +150,7 @@ class PostgresMaintenance:
         """Read the message contracts if, by the last policy, they have changed; a relay begins without contracts.
 
         Raises:
-            StoreError: they could not be read.
+            StoreError: the contracts could not be read.
         """
         if (there := self._contracts_there) != self._contracts_read:
             await self._contracts(await self._store.run("read_contracts"))
@@ -158,9 +158,9 @@ class PostgresMaintenance:
 
 
 def ahead(asked: float, clock: float, answered: float) -> float:
-    """Seconds by which this machine's clock is at least ahead of the database's; negative if it is behind.
+    """The least seconds by which this machine's clock is ahead of the database's; negative if it is behind.
 
-    This clock read `asked` before and `answered` after the database's clock read `clock`. 0 if both may be right: a slow answer
-    does not mean that a clock is wrong.
+    This machine's clock read `asked` before, and `answered` after, the database's clock read `clock`. The result is 0 if both clocks may
+    be right: a slow answer does not mean that a clock is wrong.
     """
     return max(asked - clock, 0.0) + min(answered - clock, 0.0)

@@ -1,4 +1,4 @@
-"""A connection that LISTENs: hears notifications while it waits, and proves that it would hear them."""
+"""A connection that runs LISTEN: it receives notifications while it waits, and verifies by test notifications that it receives them."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from relay.queries.statements import Statements
 HINTS = b"queue_message_notify"
 PROOFS = b"queue_message_proof"
 FLOOD = 20_000
-"""More notifications than this in one second are too many. Any login may send them. libpq keeps all notifications that come before a
-statement's answer: 2 million took the relay's loop three seconds and 100 MB."""
+"""More notifications than this in one second are too many. Any login may send notifications. libpq keeps all notifications that arrive
+before a statement's answer: 2 million cost the relay's event loop three seconds and 100 MB."""
 
 
 class ListenVerificationError(Exception):
-    """A notification was sent and did not come: LISTEN is dead."""
+    """A test notification was sent and did not arrive, so LISTEN does not work."""
 
 
 class FloodError(Exception):
-    """Too many notifications come."""
+    """Too many notifications arrive."""
 
 
 class NotificationListener:
     """One LISTEN connection from `open` to `aclose`; used by one task.
 
     Args:
-        conninfo: where to connect; behind a pool the session must be the relay's alone for LISTEN to work.
+        conninfo: where to connect. Behind a pooler, LISTEN works only if no other client shares the session.
         application_name: how an operator recognises the connection.
         statements: the relay's SQL.
-        on_hint: called at once when a hint is heard.
+        on_hint: called at once when a hint arrives.
 
     """
 
@@ -54,15 +54,15 @@ class NotificationListener:
         self._count = 0
 
     async def open(self) -> None:
-        """Connect, LISTEN, and hear a first proof.
+        """Connect, run LISTEN, and receive a first test notification.
 
         Raises:
-            ListenVerificationError: a pool in between gives the session to others.
+            ListenVerificationError: a pooler lets other clients share the session.
             FloodError: there are too many notifications.
             psycopg.Error, TimeoutError: no connection.
         """
         self._connection = connection = await self._connect()
-        # psycopg's own handler decodes what any login may send.
+        # psycopg's own handler would decode notifications, which any login may send.
         connection.pgconn.notify_handler = self._heard_before_an_answer
         await self.run("listen_hints")
         await self.run("listen_proofs")
@@ -70,7 +70,7 @@ class NotificationListener:
             await self.prove()
         else:
             await self._prove_from_outside()
-        # Not before: on a session that a pool shares, others would get these settings too.
+        # Not before: on a session that a pooler shares, other clients would get these settings too.
         with answered(connection, HEARING):
             await connection.execute(OWN)
 
@@ -84,7 +84,7 @@ class NotificationListener:
         """Run a statement; return the first column of its first row, if any.
 
         Raises:
-            FloodError: too many notifications come before the answer.
+            FloodError: too many notifications arrive before the answer.
         """
         assert self._connection is not None
         self._read(self._connection)
@@ -94,10 +94,10 @@ class NotificationListener:
         return row[0] if row else None
 
     async def prove(self) -> None:
-        """Send a proof through this session and hear it: the connection lives.
+        """Send a test notification through this session and receive it, which proves that the connection works.
 
         Raises:
-            ListenVerificationError: the proof did not come.
+            ListenVerificationError: the test notification did not arrive.
             psycopg.Error, TimeoutError: the connection is lost.
         """
         self._proved.clear()
@@ -105,7 +105,7 @@ class NotificationListener:
         await self._hear_proof()
 
     async def wait(self, seconds: float) -> None:
-        """Hear until `wake` is called or the time is over.
+        """Receive notifications until `wake` is called or the time is over.
 
         Raises:
             FloodError: there are too many notifications.
@@ -124,7 +124,7 @@ class NotificationListener:
         self._read(self._connection)
 
     def wake(self) -> None:
-        """End the current `wait`, or else the next one."""
+        """End the current `wait`; without a current one, end the next `wait` at once."""
         self._signal.set()
 
     async def _connect(self) -> Connection:
@@ -139,7 +139,7 @@ class NotificationListener:
         return connection
 
     async def _prove_from_outside(self) -> None:
-        """Have another session notify while this one is idle: a pool that shares sessions does not pass this on."""
+        """Let another session notify while this session is idle: a pooler that shares sessions does not pass the notification on."""
         self._proved.clear()
         other = await self._connect()
         try:
@@ -180,7 +180,7 @@ class NotificationListener:
             self._on_hint()
 
     def _heard(self, heard: PGnotify) -> bool:
-        """Take a notification; return whether it is a hint."""
+        """Handle a notification; return whether it is a hint."""
         self._count += 1
         if heard.relname == PROOFS and heard.extra == self._payload.encode():
             self._proved.set()

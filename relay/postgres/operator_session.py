@@ -1,4 +1,4 @@
-"""An operator's connection: one command's statements over the schema's views and functions, errors as one sentence."""
+"""An operator's connection: runs one command's statements over the schema's views and functions, and reports errors as one sentence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPERATOR = _RIGHTS.format("operator")
 PRODUCER = _RIGHTS.format("producer")
 OWNER = "Your role lacks a permission: run this as the owner of the queue's schema, who must own the other table too"
 GRANTOR = "Your role may not grant this: run it as the owner of the queue's schema who made its roles, with CREATEROLE, or as a superuser"
-"""What to do where a permission is missing."""
+"""Advice for a missing permission."""
 FEW = 20
 """How many rows with contents are in memory at a time."""
 _NEEDS: Mapping[str, str] = {
@@ -39,7 +39,7 @@ _NEEDS: Mapping[str, str] = {
     **dict.fromkeys(("list_adoptions", "list_adoption_seen", "list_slots"), OWNER),
     **dict.fromkeys(("admit_login", "dismiss_login"), GRANTOR),
 }
-"""Statements that need more than an operator's role."""
+"""Advice for statements that need more than an operator's role."""
 _MIGRATE = "The schema is missing or too old: run `relay migrate`, or correct RELAY_DATABASE_URL and RELAY_SCHEMA"
 _ADVICE: Mapping[type[psycopg.Error], str] = {
     errors.UndefinedTable: _MIGRATE,
@@ -60,31 +60,31 @@ _VALUES = {"22", "54", "XX"}
 
 
 class RefusedError(RelayError):
-    """The database refused what was asked; the message says why."""
+    """The database refused the request; the message says why."""
 
 
 class BusyError(RefusedError):
-    """Another session's lock or transaction was in the way, or the server lacked room: the connection is well, and waiting may help."""
+    """Another session's lock or transaction was in the way, or the server lacked room. The connection still works, and waiting may help."""
 
 
 class UnreadableError(RefusedError):
-    """PostgreSQL cannot hand out a value, or the driver cannot read it."""
+    """PostgreSQL cannot return a value, or the driver cannot read it."""
 
 
 class NotFoundError(RelayError):
-    """There is nothing of that name or id."""
+    """There is no object with that name or id."""
 
     exit_code = 3
 
 
 class OperatorSession:
-    """One autocommit connection for the length of one command.
+    """One autocommit connection for one command.
 
     Args:
         conninfo: a libpq connection string or URL; empty for the environment's PG variables.
         schema: where the tables are.
-        lock_timeout: how long a statement waits for another session's lock, as PostgreSQL writes it; None leaves the role's own setting.
-            To be given only if the connection is one session.
+        lock_timeout: how long a statement waits for another session's lock, in PostgreSQL's format; None keeps the role's setting. Give it
+            only if no pooler lets other clients use the session.
 
     """
 
@@ -99,7 +99,7 @@ class OperatorSession:
         """Connect.
 
         Raises:
-            StoreError: PostgreSQL cannot be reached, or does not let us in.
+            StoreError: PostgreSQL cannot be reached, or refuses the login.
         """
         try:
             self.connection: psycopg.Connection[DictRow] = psycopg.connect(
@@ -137,10 +137,10 @@ class OperatorSession:
         """Run the statement `queries/<name>.sql` and return its rows.
 
         Raises:
-            StoreError: PostgreSQL went away.
-            NotFoundError: the database says that there is no such thing.
+            StoreError: the connection was lost.
+            NotFoundError: the database reports that the object does not exist.
             BusyError: a lock of another session was in the way.
-            UnreadableError: a value cannot be handed out; a letter that UTF-8 lacks is no such value, and is read as its bytes.
+            UnreadableError: a value cannot be returned. A letter that UTF-8 lacks does not cause this error, and is read as its bytes.
             RefusedError: the database refused for another reason.
         """
         with translated(_NEEDS.get(name, OPERATOR)):
@@ -150,34 +150,34 @@ class OperatorSession:
                 return legible_rows(self.connection, error, self._statements[name], values)
 
     def row(self, name: str, /, **values: object) -> DictRow:
-        """The row of a statement that returns exactly one; errors as `rows`."""
+        """The row of a statement that returns exactly one row; raises the errors of `rows`."""
         [found] = self.rows(name, **values)
         return found
 
     def stream(self, name: str, /, **values: object) -> Iterator[DictRow]:
-        """The rows of a statement, a few at a time in one transaction, however many they are; errors as `rows`."""
+        """All rows of a statement, read a few at a time in one transaction; raises the errors of `rows`."""
         with self.transaction(needs=_NEEDS.get(name, OPERATOR)) as connection, connection.cursor(name=name) as cursor:
             cursor.itersize = FEW
             yield from cursor.execute(self._statements[name], values)
 
     def now(self) -> datetime:
-        """The database's time; errors as `rows`."""
+        """The database's time; raises the errors of `rows`."""
         found: datetime = self.row("read_now")["now"]
         return found
 
     @contextmanager
     def transaction(self, *, needs: str = OPERATOR) -> Iterator[psycopg.Connection[DictRow]]:
-        """A transaction on the connection, with errors as `rows`; `needs` says what to do where a permission is missing."""
+        """A transaction on the connection; raises the errors of `rows`. `needs` is the advice for a missing permission."""
         with translated(needs), self.connection.transaction():
             yield self.connection
 
     def listen(self, channel: str) -> None:
-        """Hear notifications of a channel from now on; errors as `rows`."""
+        """Receive notifications of a channel from now on; raises the errors of `rows`."""
         with translated():
             self.connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
 
     def wait(self, seconds: float) -> bool:
-        """Wait for notifications of any channel, and forget them; False if none came in time. Errors as `rows`."""
+        """Wait for notifications of any channel, and forget them; False if none arrived in time. Raises the errors of `rows`."""
         with translated():
             self._take_notifications()
             if not self._notified and select([self.connection.fileno()], [], [], seconds)[0]:
@@ -191,13 +191,13 @@ class OperatorSession:
             self._note(notification)
 
     def _note(self, _notification: PGnotify) -> None:
-        """Instead of psycopg's own handler, which keeps and decodes what any login may send."""
+        """Replaces psycopg's own handler, which would keep and decode notifications, although any login may send them."""
         self._notified = True
 
 
 @contextmanager
 def translated(needs: str = OPERATOR) -> Iterator[None]:
-    """Turn the driver's errors into one sentence, without the values of rows that DETAIL may hold; `needs` as in `transaction`."""
+    """Turn the driver's errors into one sentence, without the values of rows that DETAIL may quote; `needs` as in `transaction`."""
     try:
         yield
     except psycopg.Error as error:
@@ -212,7 +212,7 @@ def _translation(error: psycopg.Error, needs: str) -> RelayError:
     advice = advice or next((text for kind, text in _ADVICE.items() if isinstance(error, kind)), None)
     if advice:
         return _refused(error)(f"{advice} ({words}).")
-    # Without a SQLSTATE the error is the driver's: a connection is gone, or the driver cannot write or read a value.
+    # Without a SQLSTATE the error is the driver's: a connection is lost, or the driver cannot write or read a value.
     if (error.sqlstate is None and not isinstance(error, errors.DataError)) or (error.sqlstate or "")[:2] in {"08", "57"}:
         return StoreError(f"PostgreSQL went away: check that it runs, and try again ({words}).")
     if isinstance(error, errors.NoDataFound):

@@ -12,11 +12,12 @@ from relay.ports import SUSPECT, At, ById, DuePlace, Page, RowLeft, ScanFinding,
 from relay.postgres.array_literal import literal
 
 PATIENT = 4
-"""From this `max_attempts` on, messages go in groups after their first lost lock: one that is not the cause must have attempts left."""
+"""From this `max_attempts` on, messages are claimed in groups after their first lost lock: messages that are not the cause must have
+attempts left."""
 
 
 def at(name: str, position: Position) -> dict[str, object]:
-    """Parameters of a position; an xid8 travels as text."""
+    """Parameters of a position; an xid8 is passed as text."""
     return {f"{name}_xid": str(position.xid), f"{name}_seq": position.seq}
 
 
@@ -49,7 +50,7 @@ def wanted_of(wanted: Wanted) -> tuple[str, dict[str, object]]:
 
 
 def bounds_of(header: Sequence[Any]) -> list[Position | None]:
-    """The bounds in the header of a claim of fresh messages; any other claim has none."""
+    """The bounds in the header of a claim of fresh messages; any other claim has no bounds."""
     return [None if xid is None else Position(xid, seq) for xid, seq in header[0] or ()] if header else []
 
 
@@ -107,7 +108,7 @@ def results_of(rows: Sequence[SettleRow]) -> dict[str, object]:
 def settle_of(batch: Batch, rows: Sequence[SettleRow], *, name: str, policy: Policy) -> dict[str, object]:
     """Parameters of a settle: the outcome of each row, the lock token, and what the policy archives.
 
-    The settle waits for rows that other sessions have locked, for as long as its session waits for any lock.
+    With these parameters the settle waits for rows that other sessions have locked, for as long as its session waits for any lock.
     """
     return {
         **positions_of(rows), **results_of(rows), "token": batch.token, "handled_by": name, "claimed_at": batch.claimed_at,
@@ -128,7 +129,7 @@ def returns_of(rows: Sequence[SettleRow]) -> dict[str, list[Any]]:
 
 
 def _storable(detail: str) -> str | None:
-    """The text, made storable for PostgreSQL and short enough to keep the row small."""
+    """The text in a form that PostgreSQL can store, and short enough to keep the row small."""
     return detail.replace("\0", "\\0").encode("utf-8", "backslashreplace").decode()[:1000] or None
 
 

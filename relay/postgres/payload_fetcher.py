@@ -1,6 +1,6 @@
-"""Payloads and options too large to come with their claim: fetched once the lock is committed, so that a failure counts as an attempt.
+"""Fetches payloads and options that are too large for the claim statement, after the lock's commit, so that a failure counts as an attempt.
 
-They come piece by piece; between two pieces, other statements that wait for the connection have their turn.
+They are fetched piece by piece; between two pieces, other statements that wait for the connection have their turn.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from relay.errors import StoreError
 from relay.message import Claim, TruncatedPayload, memory_of
 
 LARGE = 4 << 20
-"""Most bytes of a message whose payload comes with the claim. If the relay does not survive the answer, the claim is rolled back:
-there is no lock, the attempt does not count, and the same claim would come again for ever."""
+"""Most bytes of a message whose payload comes with the claim. If the answer kills the relay, the claim is rolled back: there is no lock,
+the attempt does not count, and the same claim would be repeated for ever."""
 NO_MEMORY = "The relay has no memory for a payload: give it more, or lower RELAY_WINDOW_BYTES and, by `relay config set`, max_body_bytes."
 FIRST, LEAST, GROWTH = 1 << 18, 1 << 16, 4
-"""Bytes of the first piece and of the smallest; the factor by which a piece may be longer than the previous one."""
+"""Bytes of the first piece, bytes of the smallest piece, and the factor by which a piece may be longer than the previous one."""
 GOAL, SHARE = 1.0, 0.1
-"""Seconds that a piece should take, and the share of the lock time that it may take: renewals and heartbeats wait for it."""
+"""Seconds that a piece should take, and the share of the lock time that it may take: renewals and heartbeats wait for a piece."""
 MOST_EXPANSION = 1 << 12
-"""Most bytes of text for each stored byte: an INSERT allows 32, and compression multiplies that by up to a hundred."""
+"""Most bytes of text for each stored byte: an INSERT allows 32, and compression multiplies this number by up to a hundred."""
 USUAL = 32 << 20
 """Most bytes assumed for a claim that only the window limited and that did not arrive in time."""
 
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
     served: float
     """Seconds that the server needed."""
     options: int | None
-    """Bytes of the options, which follow the payload, counted until they are known to be too long. None: the message has no options."""
+    """Bytes of the options, which follow the payload; counting stops once they are too long. None: the message has no options."""
 
 
 Read = Callable[[Claim, int, int], Awaitable[Piece | None]]
@@ -44,7 +44,7 @@ Renew = Callable[[Sequence[Claim]], Awaitable[bool]]
 
 
 class Pace:
-    """How much is asked for at once, by the time that earlier answers took."""
+    """How much one statement requests, by the time that earlier answers took."""
 
     def __init__(self) -> None:
         self.piece = FIRST
@@ -52,17 +52,17 @@ class Pace:
         self._most: int | None = None
         """Most bytes of a claim after a claim did not arrive in time; None without a limit."""
         self._widest = 0
-        """The most bytes ever wanted of a claim: with nothing in flight that is the whole window."""
+        """The most bytes that a claim has ever requested: with nothing in flight, this is the whole window."""
         self._expansion = 1
         """Bytes of memory that a claim is expected to take for each byte stored in the database."""
 
     def came(self, size: int, seconds: float, *, served: float, goal: float) -> None:
-        """Learn from a piece. The server needs `served` seconds for each, however short, because it may print the whole content."""
+        """Learn from a piece. The server needs `served` seconds even for a short piece, because it may print the whole content."""
         rate = size / max(seconds - served, 0.001)
         self.piece = min(max(int(rate * max(goal, served)), LEAST), self.piece * GROWTH)
 
     def of_claim(self, wanted: int) -> int:
-        """Bytes that a claim may bring if `wanted` bytes are wanted."""
+        """Stored bytes that a claim may request if there is room for `wanted` bytes."""
         self._widest = max(self._widest, wanted)
         return max(self._bounded(wanted) // self._expansion, 1)
 
@@ -72,23 +72,23 @@ class Pace:
         return self._bounded(LARGE)
 
     def overfull(self) -> None:
-        """Learn from a claim that took more memory than there was, so that the database printed some payloads in vain."""
+        """Learn from a claim that needed more memory than there was, so that the database printed some payloads in vain."""
         self._expansion = min(self._expansion * GROWTH, MOST_EXPANSION)
 
     def unanswered(self) -> None:
-        """Learn from a claim that got no answer at all: another one like it would delay everything as long again."""
+        """Learn from a claim that got no answer at all: a second claim of that size would delay everything for as long again."""
         self._most = LEAST
 
     def claimed(self, arrived: float, whole: float, *, half: float, cut: bool, room: int, size: int) -> None:
-        """Learn from a claim that brought something.
+        """Learn from a claim that returned messages.
 
         Args:
-            arrived: seconds that its statement took, without the time for a connection.
-            whole: seconds until its missing payloads had come too.
-            half: half of the lock time in seconds; an answer that takes longer leaves too little of the lock.
-            cut: whether more was due than it might bring; only then does it show that more could be asked for.
-            room: free bytes of the window. If they were fewer than a claim may bring, they cut the claim, which then shows nothing.
-            size: bytes of memory that it took.
+            arrived: seconds that the claim's statement took, without the time for a connection.
+            whole: seconds until the missing payloads had arrived too.
+            half: half of the lock time in seconds; a slower answer leaves too little of the lock time.
+            cut: whether more messages were due than the claim might return; only such a claim shows that more could be requested.
+            room: free bytes of the window. If the window limited the claim, the claim shows nothing.
+            size: bytes of memory that the claim took.
 
         """
         if cut and GROWTH * size <= room:
@@ -99,9 +99,9 @@ class Pace:
             self._most = self._most * 2 if self._most < USUAL else None
 
     def too_slow(self) -> None:
-        """Learn from a claim that did not arrive in time: the next one must be smaller.
+        """Learn from a claim that did not arrive in time: the next claim must be smaller.
 
-        Its size is taken from the limits of earlier claims, because the window's free room may just have been almost nothing.
+        The new size follows from the limits of earlier claims, because the window may just have been almost full.
         """
         self._most = max(min(self._most or USUAL, USUAL, self._widest) // GROWTH, LEAST)
 
@@ -116,26 +116,25 @@ class Completed(NamedTuple):
     lost: list[Claim]
     """Claims whose locks this relay has lost."""
     back: list[Claim]
-    """Claims that must be released: there was no time or no room for them, or they could not be read now."""
+    """Claims that must be released, because there was no time or room for them, or because they could not be read now."""
     failed: Claim | None
-    """The message whose payload cannot be read, still locked."""
+    """The message whose payload cannot be read; it is still locked."""
     failure: StoreError | None
     """Why that payload cannot be read."""
 
 
 class Fetcher:
-    """Adds the payloads that did not come with one claim.
+    """Adds the payloads that one claim statement left out.
 
     Args:
         read: reads a piece of a payload, by first byte and length; None if this relay has lost the lock.
         renew: extends the locks of claims; False if some of them are lost.
         pace: says how long pieces are.
         most: the most bytes of a payload.
-        room: the most bytes of memory of all claims together. The sizes that the database stores are no bound: as text, payloads
-            may be longer.
+        room: the most bytes of memory of all claims together. The stored sizes are no bound, because payloads may be longer as text.
         half: seconds after which a lock must be renewed.
         since: monotonic seconds of the claim.
-        leaving: whether the relay stops and sends nothing any more.
+        leaving: whether the relay shuts down and sends nothing more.
 
     """
 
@@ -154,9 +153,9 @@ class Fetcher:
         self._locked: list[Claim] = []
 
     async def complete(self, claims: Sequence[Claim], left: Collection[int]) -> Completed:
-        """Fetch at least one payload, however large it is and however long it takes, so that the next claim comes to other messages.
+        """Fetch at least one payload, however large it is and however long it takes, so that the next claim reaches other messages.
 
-        Further payloads are fetched while there is room and half of the lock time is not over, up to the first that cannot be had.
+        Further payloads are fetched while there is room and half of the lock time is not over, up to the first that cannot be read.
         """
         done = Completed([], [], [], None, None)
         self._locked = [*claims]
@@ -191,7 +190,7 @@ class Fetcher:
         return done
 
     async def _whole(self, claim: Claim) -> Claim | None:
-        """The claim with its payload, or with enough of it to show that it is too large; None if locks are lost, or if the relay stops."""
+        """The claim with its payload, truncated if the payload is too large; None if locks are lost, or if the relay shuts down."""
         pieces: list[bytes] = []
         have, whole = 0, self._most + 1
         while True:
@@ -217,11 +216,11 @@ class Fetcher:
 
     @property
     def _in_vain(self) -> bool:
-        """Whether nothing of the claims would be sent."""
+        """Whether no message of these claims would be sent."""
         return self._taken_over or self._leaving()
 
     async def _renew_in_time(self) -> None:
-        """Renew all locks that are held, if half of the lock time is over; a renewal that failed is tried again after the next piece."""
+        """Renew all locks of these claims if half of the lock time is over. A failed renewal is tried again after the next piece."""
         if self._taken_over or not self._locked or time.monotonic() < self._renew_at:
             return
         began = time.monotonic()

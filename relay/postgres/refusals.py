@@ -13,9 +13,9 @@ from relay.message import Position
 from relay.postgres.errors import broken, veiled
 
 TOLD_AGAIN = 60.0
-"""Seconds after which a message that is still refused is reported again; it is tried every few seconds."""
+"""Seconds after which a message that is still refused is reported again; the message is tried every few seconds."""
 MAX_TOLD = 1000
-"""Most messages that are reported in that time; a trigger may refuse any number."""
+"""Most messages that are reported in that time; a trigger may refuse any number of messages."""
 SKIPPED = "A trigger of queue_message skips the UPDATE without an error."
 
 
@@ -40,10 +40,10 @@ class Refusal(NamedTuple):
 
 
 class Refusals:
-    """Reports refused messages; claims and the release of expired locks share it.
+    """Reports refused messages; claims and the release of expired locks share one instance.
 
     Args:
-        emit: takes the events.
+        emit: sink of events.
         clock: monotonic seconds.
 
     """

@@ -1,4 +1,4 @@
-"""Whether a schema fits a process: not older than the process, and of its direction; no I/O."""
+"""Checks that a schema fits a process: it must not be older than the process, and must have the process's direction; no I/O."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _OTHER_WAY = {
     "inbox": "The schema holds an outbox, whose messages are a relay's to publish: name the inbox's schema (RELAY_SCHEMA), or make this "
     "one an inbox (relay config set direction inbox).",
 }
-"""The error message for a schema of the other direction."""
+"""The error message for a schema of the other direction, by the direction that the process needs."""
 
 
 def check_version(version: int, needs: int) -> None:
-    """Refuse a schema that is too old; a newer schema only adds to what an older process uses.
+    """Refuse a schema that is too old. A newer schema only adds to the objects that an older process uses.
 
     Raises:
         StoreError: the schema is too old: run `relay migrate`.
@@ -30,5 +30,5 @@ def is_of(direction: str, settings: Mapping[str, str]) -> bool:
 
 
 def other_way(direction: str) -> WrongDirectionError:
-    """The error for a process of this direction on a schema of the other."""
+    """The error for a process of this direction on a schema of the other direction."""
     return WrongDirectionError(_OTHER_WAY[direction])

@@ -1,4 +1,4 @@
-"""A PostgreSQL connection that fails well: opened when it is needed, reopened after a loss, errors as one sentence."""
+"""A PostgreSQL connection that is opened when it is needed, reopened after a loss, and reports errors as one sentence."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ BY_INDEX = {
     "plan_cache_mode": "force_generic_plan",
     "max_parallel_workers_per_gather": "0",
 }
-"""Settings for statements that know their index. A table without statistics, as after the first big insert or a restore, makes
-the planner read all of it for each claim (measured: 130 ms instead of 4 over 200,000 messages). With one access path left, a plan is
-made once and kept: planning a claim takes 0.6 ms, as long as 50 messages of it."""
+"""Settings for statements that are written for one index. A table has no statistics after the first big insert or a restore; the planner
+would then read the whole table for each claim (measured: 130 ms instead of 4 over 200,000 messages). With one access path left, a plan is
+made once and kept: planning a claim takes 0.6 ms, as long as 50 messages of the claim."""
 IN_ORDER = {"enable_sort": "off"}
-"""Settings for statements of all kinds, of which a scan's pages are the most frequent: a page comes from an index in its order. Without
-statistics PostgreSQL reads and sorts the whole table for each page (measured: 7,200 blocks instead of 360 over 200,000 messages)."""
+"""Settings for all other statements, of which a scan's pages are the most frequent. An index gives a page in its order. Without statistics
+PostgreSQL would read and sort the whole table for each page (measured: 7,200 blocks instead of 360 over 200,000 messages)."""
 
 ALWAYS = {"lock_timeout": "1s", "jit": "off"}
-"""No statement of a relay may wait long for a lock of another session, since others wait for it. No statement is worth compiling:
-PostgreSQL takes a quarter of a second of CPU for that wherever a disabled kind of scan makes a plan look expensive."""
+"""No statement of a relay may wait long for a lock of another session, because other statements wait for it. No statement is worth
+compiling: a disabled kind of scan makes a plan look expensive, and PostgreSQL then compiles for a quarter of a second of CPU."""
 _SILENT = (
     "PostgreSQL did not answer a statement within {:g} seconds, and the relay reconnects: see whether the server hangs, or whether a "
     "pooler, a proxy or a firewall on the way has lost the connection."
@@ -46,7 +46,7 @@ _SILENT = (
 _NO_UTF8 = "A name or key in the answer holds bytes that are no UTF-8: relays archive such a message, with the code content_unprintable."
 _SET = text("set_settings").encode()
 REASONS = ("details", "errors")
-"""Parameters that say why something failed, perhaps with letters that the database's encoding lacks."""
+"""Parameters that contain reasons of failures, perhaps with letters that the database's encoding lacks."""
 NOT_THIS_SERVER = ("25006", "57P", "08")
 """SQLSTATEs, or their beginnings, after which only a new connection helps: read-only, shutting down, connection failure."""
 
@@ -75,7 +75,7 @@ class Session:
         self._conninfo = conninfo
         self._application_name = application_name
         self._prepare = prepare
-        # A pooler in transaction mode, for which nothing is prepared, would hand the settings on to others.
+        # A pooler in transaction mode, for which no statement is prepared, would pass the settings on to other clients.
         self._settings = {**DEFAULTS, **ALWAYS, **(settings or {})} if prepare else {}
         self._answer = answer or (lambda: CHORE)
         self._connection: Connection | None = None
@@ -87,19 +87,19 @@ class Session:
         """Seconds that the last statement took, without the wait for its turn."""
 
     async def open(self) -> None:
-        """Connect if there is no connection; errors as `fetch`."""
+        """Connect if there is no connection; raises the errors of `fetch`."""
         if self._connection is None or self._connection.closed:
             await self.fetch(b"SELECT 1", {})
 
     async def fetch(
         self, statement: bytes, values: Mapping[str, object], *, by_position: bool = False, escaped: Collection[str] = REASONS
     ) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows, none for a statement without a result.
+        """Run one statement and return its rows; a statement without a result returns no rows.
 
         Args:
-            statement: with psycopg's placeholders.
-            values: by name.
-            by_position: whether the values hold positions that earlier statements found, which are invalid on another server.
+            statement: the SQL, with psycopg's placeholders.
+            values: the parameters by name.
+            by_position: whether the values contain positions that earlier statements found, which are invalid on another server.
             escaped: names of texts, or of lists of texts, that are sent in ASCII if the database's encoding lacks a character.
 
         Raises:
@@ -115,10 +115,10 @@ class Session:
             except NewConnectionError:
                 raise
             except psycopg.Error as error:
-                # Not kept in a variable: frame and error would keep each other, and megabytes of the server's words, until a collection.
+                # Not kept in a variable: frame and error would refer to each other, and keep megabytes of the server's words in memory.
                 raise await self._failed(error) from error
             except UnicodeDecodeError:
-                # Its text quotes the row; the statement itself has succeeded.
+                # The error's text quotes the row; the statement itself has succeeded.
                 raise StoreError(_NO_UTF8, refused=True, unprintable=True) from None
             except TimeoutError as error:
                 await self._drop()
@@ -189,7 +189,7 @@ class Session:
         return connection
 
     async def _failed(self, error: psycopg.Error) -> StoreError:
-        """The error for the caller; closes the connection if only a new one helps."""
+        """The error for the caller; closes the connection if only a new connection helps."""
         sentence = self._store_error(error)
         if (error.sqlstate or "").startswith(NOT_THIS_SERVER):
             await self._drop()
@@ -207,9 +207,9 @@ class Session:
 
 
 async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshold: int | None) -> Connection:
-    """A connection whose loss is noticed, and on which texts are UTF-8; the caller sets everything else.
+    """A connection whose loss is noticed, and on which texts are UTF-8; the caller makes all other settings.
 
-    `conninfo` gives the current parameters, and is informed of what is unsafe about the connection.
+    A `DatabaseTarget` supplies the current parameters, and its callback gets a sentence if the connection is unsafe.
 
     Raises:
         psycopg.Error: no connection.
@@ -229,7 +229,7 @@ async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshol
 
 
 async def _risk(connection: Connection) -> str | None:
-    """What is unsafe about this connection, as libpq reports it, whether conninfo, `PG*` variables or a service file set it."""
+    """What is unsafe about this connection, as libpq reports it, whether conninfo, `PG*` variables or a service file caused it."""
     info = connection.info
     sslmode = info.get_parameters().get("sslmode", "prefer")
     risk = postgres_risk(host=info.host, address=info.hostaddr, encrypted=connection.pgconn.ssl_in_use, sslmode=sslmode)
@@ -237,7 +237,7 @@ async def _risk(connection: Connection) -> str | None:
 
 
 async def _kerberos(connection: Connection) -> bool:
-    """Whether GSSAPI encrypts the session, which proves the server too; libpq tells only that GSSAPI was used for the login."""
+    """Whether GSSAPI encrypts the session, which also proves the server's identity. libpq reports only that the login used GSSAPI."""
     try:
         if not connection.pgconn.used_gssapi:
             return False
@@ -249,7 +249,7 @@ async def _kerberos(connection: Connection) -> bool:
 
 
 def _in_ascii(value: object) -> object:
-    """The same text, or list of texts, with a code for each letter that is not ASCII."""
+    """The text, or list of texts, with a code in place of each letter that is not ASCII."""
     if isinstance(value, str):
         return value.encode("ascii", "backslashreplace").decode()
     return [_in_ascii(each) for each in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Settings of every connection, whatever the environment, the role, the database or the server sets."""
+"""Settings of every connection, which override those of the environment, the role, the database and the server."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ DEFAULTS: Mapping[str, str] = {
     "extra_float_digits": "1",
     "transform_null_equals": "off",
 }
-"""Set with `PINNED` if the session is ours: NULL in an array is no word, numbers and bytes are printed exactly, notices arrive.
+"""Set with `PINNED` if the relay does not share the session: NULL in an array is no word, numbers and bytes are printed exactly, notices
+arrive.
 
-PostgreSQL's own defaults. PgBouncer does not know these, so in transaction mode they may be handed on to others, and may not hold.
+These are PostgreSQL's own defaults. PgBouncer does not know them, so in transaction mode another client may get these settings, and the
+relay's session may lose them.
 """
 
 
@@ -36,26 +38,26 @@ def _setting(values: Mapping[str, str]) -> bytes:
 PIN = _setting({**PINNED, **DEFAULTS})
 """The statement that sets `PINNED` and `DEFAULTS`."""
 PIN_OF_HANDLERS = _setting({name: value for name, value in {**PINNED, **DEFAULTS}.items() if name != "TimeZone"})
-"""The same without the time zone, for the session of an application's handler: its statements may rely on the role's or database's zone."""
+"""`PIN` without the time zone, for the session of an application's handler, whose statements may rely on the role's or database's zone."""
 NOTICE = text("watch_client").encode()
-"""The relay runs this statement in sessions that are its own alone. A command runs it wherever it connects: behind PgBouncer in transaction
-mode the server then watches the pooler, in a session that others get too. That neither helps nor harms any client."""
+"""The relay runs this statement in sessions that it does not share. A command runs it in every session: behind PgBouncer in transaction
+mode the server then watches the pooler, in a session that other clients get too. That neither helps nor harms any client."""
 PATH = "pg_catalog,pg_temp"
-"""The search path. Otherwise an operator or function in the login's path that fits better than PostgreSQL's own would run with the
-relay's rights. The relay's statements name the schema of everything else."""
+"""The search path. With another path, an operator or function that fits better than PostgreSQL's own would run with the relay's rights.
+The relay's statements name the schema of every other object."""
 PIN_PATH = text("pin_path").encode()
 """The statement that sets the search path; `path_of` makes its values."""
 _UNLIMITED = b"SELECT pg_catalog.set_config('statement_timeout', '0', false)"
 """Runs first: otherwise a role's timeout of some milliseconds could end the next statement, which reads all settings and is compiled."""
 OWN = b";\n".join((_UNLIMITED, text("undo_rules").encode(), NOTICE))
-"""Statements for a session that is the relay's alone, to the end of that session."""
+"""Statements for a session that the relay does not share; they apply until the session ends."""
 
 
 def pin(connection: psycopg.Connection[Any]) -> None:
-    """Set `PINNED`, `DEFAULTS`, the path and `NOTICE` on a fresh connection; if that fails, close the connection.
+    """Set `PINNED`, `DEFAULTS` and the search path on a fresh connection, and run `NOTICE`; if that fails, close the connection.
 
     Raises:
-        psycopg.Error: as of any statement.
+        psycopg.Error: a statement failed.
     """
     try:
         connection.execute(PIN)
@@ -67,7 +69,7 @@ def pin(connection: psycopg.Connection[Any]) -> None:
 
 
 def pin_path(connection: psycopg.Connection[Any]) -> bool:
-    """Set the path, also repeatedly; False if a pooler prevents it.
+    """Set the search path, also repeatedly; return False if a pooler prevents it.
 
     Raises:
         psycopg.Error: as of any statement.
@@ -81,7 +83,7 @@ def path_of(info: psycopg.ConnectionInfo) -> dict[str, object]:
 
 
 def unreadable(info: psycopg.ConnectionInfo) -> str | None:
-    """Why texts of this database cannot be relied on, as one sentence; None if they can."""
+    """Why texts of this database are not reliable, as one sentence; None if they are reliable."""
     if info.parameter_status("server_encoding") != "SQL_ASCII":
         return None
     return (

@@ -1,4 +1,4 @@
-"""Writes outcomes of claims, and reads again what an earlier statement may have written although its answer was lost."""
+"""Writes outcomes of claims. If an answer was lost, reads again what the statement may have written nevertheless."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from relay.postgres.session import Session
 from relay.queries.statements import Statements
 
 BRIEF, LONG = "100ms", "1s"
-"""How long a settle waits for another session's lock: `BRIEF` if it waits for locked rows too, `LONG` if it skips them."""
+"""How long a settle waits for another session's lock: `BRIEF` if it also waits for locked rows, `LONG` if it skips locked rows."""
 WARY = 5.0
-"""Seconds for which settles wait for no row, after a settle found a row that another session has locked."""
+"""Seconds for which settles skip locked rows, after a settle found a row that another session has locked."""
 
 
 class Settling:
@@ -27,7 +27,7 @@ class Settling:
         session: runs these statements.
         control: creates a missing partition of the archive.
         statements: the relay's SQL.
-        name: this relay, for the archive.
+        name: this relay's name, for the archive.
         policy: says what is archived.
 
     """
@@ -59,7 +59,7 @@ class Settling:
         return await self._not_released(batch, rows, left) if again and left else left
 
     async def _settle(self, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Settle all rows in one pass; while another session has locked some, only the free ones (docs/decisions/0036)."""
+        """Settle all rows in one pass; while another session has locked some rows, only the others (docs/decisions/0036)."""
         statement = self._statements["settle"]
         if time.monotonic() >= self._wary_until:
             try:
@@ -73,7 +73,7 @@ class Settling:
         return left
 
     async def _not_archived(self, batch: Batch, rows: Sequence[SettleRow], left: Sequence[RowLeft]) -> list[RowLeft]:
-        """An earlier settle may have been committed although its answer was lost: re-read, do not assume."""
+        """The rows in `left` that no earlier settle archived. Such a settle may have been committed although its answer was lost."""
         unclear = _lost_of(rows, left)
         successes = [row.claim.id for row in unclear if isinstance(row.outcome, Archive) and row.outcome.result is Result.SUCCESS]
         ids = [row.claim.id for row in unclear]
@@ -82,7 +82,7 @@ class Settling:
         return [one for one in left if one.id not in ours]
 
     async def _not_released(self, batch: Batch, rows: Sequence[SettleRow], left: Sequence[RowLeft]) -> list[RowLeft]:
-        """As `_not_archived`, for an earlier release."""
+        """Like `_not_archived`, for an earlier release."""
         unclear = _lost_of(rows, left)
         back = returns_of(unclear)
         values = {

@@ -32,14 +32,14 @@ from relay.queries.statements import Statements
 SAFETY = 0.2
 """Share of the lock by which the relay's own deadline is earlier than the database's."""
 LEASE = 5.0
-"""Seconds for which a relay keeps its lanes without a heartbeat, two heartbeats long: the keys of a dead relay soon have an owner again.
-The order does not depend on it: messages in flight keep their locks, and the epoch fences an earlier owner."""
+"""Seconds without a heartbeat after which a relay loses its lanes, so that the keys of a dead relay soon have an owner again. The order
+does not depend on this time: messages in flight keep their locks, and the epoch fences an earlier owner."""
 QUICK = {"read_contracts", "read_policy", "read_version"}
 """Maintenance statements that wait for no other session, and that no slow statement may delay."""
 LOOK = 1000
-"""Most messages that the cheap statement of an idle relay walks over."""
+"""Most messages that the inexpensive statement of an idle relay scans."""
 PAGE = 10_000
-"""Most messages that one page of a scan walks over: some ten milliseconds."""
+"""Most messages that one page of a scan reads; a page takes some ten milliseconds."""
 MAX_FINDINGS = 2000
 """Most messages without a key that one page returns."""
 LAG = 2.0
@@ -77,7 +77,7 @@ class Store:
         self._xmax = 0
         """xmax of the last claim's snapshot: the next transaction id."""
         self.left_locked = False
-        """A message that is not in flight may carry this relay's lock: the relay's row must stay until that lock has expired."""
+        """Whether a message that is not in flight may have this relay's lock: the relay's row must stay until that lock has expired."""
         self.relay_id, self._started_at = 0, ""
 
     def _make_sessions(self, conninfo: Conninfo, name: str, *, prepare: bool) -> list[Session]:
@@ -97,13 +97,13 @@ class Store:
         """Enter this relay into `queue_message_relay`; return its id, which its locks will carry."""
         values = {"name": self._name, "version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
         for session in self._sessions:
-            # Also the session that settles: nothing is sent if the server has no connection left for it.
+            # Also the session that settles: nothing is sent if the server has no connection left for this session.
             await session.open()
         [(self.relay_id, self._started_at)] = await self._control.fetch(self._statements["register_relay"], values)
         return self.relay_id
 
     async def unregister(self, *, holds_locks: bool) -> None:
-        """Free the lanes, and delete the row of `queue_message_relay` unless locks still carry the relay's id."""
+        """Release the lanes, and delete the row of `queue_message_relay` unless locks still carry the relay's id."""
         values = {"relay_id": self.relay_id, "started_at": self._started_at, "holds_locks": holds_locks}
         await self._control.fetch(self._statements["unregister_relay"], values)
 
@@ -125,7 +125,7 @@ class Store:
             raise owed
         for session in (self._settles, self._claims):
             await session.open()
-        tick = time.monotonic()  # What was waited for before is no part of the batch's intervals.
+        tick = time.monotonic()  # Earlier waits are no part of the batch's intervals.
         answer, came = await self._claimed(statement, values), time.monotonic()
         self._compare(answer.snapshot)
         claims, found = answer.claims, answer.found
@@ -143,7 +143,7 @@ class Store:
         )  # fmt: skip
 
     def _compare(self, snapshot: str) -> None:
-        """Transaction ids only grow on one server. A lower one means that a pooler has switched to a standby that was behind."""
+        """Forget positions if a transaction id is lower than before: a pooler has then switched to a standby that was behind."""
         before, self._xmax = self._xmax, int(snapshot.split(":")[1])
         if self._xmax < before:
             self._claims.forget_positions()
@@ -154,7 +154,7 @@ class Store:
         except NewConnectionError:
             raise  # nothing was run
         except (StoreError, asyncio.CancelledError) as error:
-            # The claim may have been committed although the answer was lost: its messages are free when the lock expires.
+            # The claim may have been committed although the answer was lost: its messages become free when the lock expires.
             self.left_locked = True
             if isinstance(error, StoreError) and error.unanswered:
                 self._deferred.pace.unanswered()
@@ -171,10 +171,10 @@ class Store:
     async def renew(self, batch: Batch, positions: Sequence[tuple[int, int]]) -> int:
         """Extend the locks of these positions and their deadlines; return how many this relay still holds.
 
-        A message whose row another session has locked, or whose UPDATE a trigger refuses, counts as held and keeps its deadline.
+        If another session has locked a message's row, or a trigger refuses its UPDATE, the lock counts as held and its deadline stays.
 
         Raises:
-            StoreError: nothing may be assumed; the old deadlines hold.
+            StoreError: the outcome is unknown; the old deadlines remain valid.
         """
         tick, lock_seconds = time.monotonic(), self._policy().lock_seconds
         left = await self._renewed(positions, {"token": batch.token, "lock_seconds": lock_seconds, "now": None})
@@ -182,7 +182,7 @@ class Store:
         return len(positions) - sum(not busy for *_, busy in left)
 
     async def _renewed(self, positions: Sequence[tuple[int, int]], values: Mapping[str, object]) -> list[tuple[Any, ...]]:
-        """Renew as many as possible; halving finds a row that a trigger refuses, which counts as locked by another session."""
+        """Renew as many locks as possible. Halving finds a row that a trigger refuses; such a row counts as locked by another session."""
         where = {"xids": literal([xid for xid, _ in positions]), "seqs": literal([seq for _, seq in positions])}
         try:
             return await self._claims.fetch(self._statements["renew_locks"], {**values, **where})
@@ -199,7 +199,7 @@ class Store:
         self.left_locked = True
 
     async def heartbeat(self, state: str, places: Places = NOWHERE) -> bool:
-        """Report that this relay lives, with its state and places; False if its row is missing, or belongs to another relay."""
+        """Report that this relay is alive, with its state and places; False if its row is missing, or belongs to another relay."""
         where = {**at("low", places.low), **at("head", places.head), **at("top", places.top)}
         values = {"state": state, "relay_id": self.relay_id, "started_at": self._started_at, "now": None, **where}
         return bool(await self._claims.fetch(self._statements["heartbeat"], values))
@@ -278,13 +278,13 @@ class Store:
         """Run a maintenance statement by its name.
 
         Raises:
-            StoreError: it failed.
+            StoreError: the statement failed.
         """
         session = self._claims if name in QUICK else self._control
         return await session.fetch(self._statements[name], values)
 
     async def _completed(self, claims: Sequence[Claim], left: Collection[int], batch: Batch, *, half: float, room: int) -> list[Claim]:
-        """The claims with all payloads. An error in fetching one is raised now if no message is left to send, else by the next claim."""
+        """The claims with all payloads. A failed fetch is raised now if no message is left to send, and otherwise by the next claim."""
         try:
             done = await self._deferred.complete(claims, left, batch, half=half, room=room)
         except BaseException:

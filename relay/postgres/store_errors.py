@@ -1,4 +1,4 @@
-"""What a statement's error means to the relay: a sentence, and whether a row, another session or the server is the cause."""
+"""Translates a statement's error into a sentence, and finds out whether a row, another session or the server is the cause."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ IN_PASSING: Mapping[str, str] = {
     "55P03": "Another session holds a lock on the queue; it is tried again. If this continues, let the migration, the long transaction "
     "or the VACUUM FULL end that pg_stat_activity shows",
 }
-"""What to do after a serialization failure, a deadlock or a lock timeout, by SQLSTATE."""
+"""Advice after a serialization failure, a deadlock or a lock timeout, by SQLSTATE."""
 UNPRINTABLE = {"54000", "22P05", "22021"}
-"""SQLSTATEs for a value above PostgreSQL's own limit of a gigabyte, a character that UTF-8 lacks, and bytes that are no character."""
+"""SQLSTATEs for a value above PostgreSQL's limit of a gigabyte, a character that UTF-8 lacks, and bytes that form no character."""
 A_ROWS_OWN = {"22", "23", "P0"}
-"""Classes of SQLSTATE that one row of many may cause: its values, a constraint, a trigger that raises."""
+"""Classes of SQLSTATE that a single row may cause, by its values, a constraint or a trigger that raises an error."""
 WAITS_HELP = {"08", "25", "40", "53", "55", "57", "58", *RIGHTS_AND_NAMES}
-"""Classes of SQLSTATE that the statement itself does not cause: connection, transaction, resources, locks, operators, system, rights."""
+"""Classes of SQLSTATE whose cause is not the statement itself: connection, transaction, resources, locks, operators, system, rights."""
 
 
 def store_error(error: psycopg.Error) -> StoreError:
-    """Translate a driver's error to one sentence, without the values of rows that DETAIL may hold."""
+    """Translate a driver's error to one sentence, without the values of rows that DETAIL may quote."""
     primary = reason(error)
     if advice := broken_trigger(error):
         return StoreError(f"{advice} ({primary}).", refused=True, broken_trigger=True)
@@ -58,5 +58,5 @@ def store_error(error: psycopg.Error) -> StoreError:
 
 
 def _names_no_partition(error: psycopg.Error) -> bool:
-    """A missing partition is a check violation that names a table but no constraint. If a trigger raises one, it names no table."""
+    """Whether the error is a check violation that names a table but no constraint: a violation that a trigger raises names no table."""
     return isinstance(error, errors.CheckViolation) and error.diag.constraint_name is None and error.diag.table_name is not None

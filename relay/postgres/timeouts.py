@@ -1,4 +1,4 @@
-"""How long the relay waits for an answer of PostgreSQL, whether the server is silent or its answer is still on its way."""
+"""Limits how long the relay waits for an answer of PostgreSQL, whether the server is silent or its answer is still on its way."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import psycopg
 Connection = psycopg.AsyncConnection[Any]
 
 HEARING, CHORE = 5.0, 600.0
-"""Seconds for statements that are answered at once, and for statements over the whole queue. TCP notices a dead peer before the latter
-ends, unless a proxy in between still answers."""
+"""Seconds for statements that are answered at once, and seconds for statements over the whole queue. TCP notices a dead peer before the
+longer time ends, unless a proxy in between still answers."""
 SHORTEST, LONGEST = 5.0, 30.0
-"""The fewest and the most seconds for claims and settles."""
+"""The shortest and the longest limit for claims and settles, in seconds."""
 
 
 def soon(lock_seconds: float) -> float:
-    """Seconds for claims and settles: half of the lock time, since no lock is renewed on a connection while it waits for an answer.
+    """Seconds for claims and settles: half of the lock time, because a connection that waits for an answer renews no lock.
 
-    A claim that needs longer over a slow network is followed by smaller ones; see `relay.postgres.payload_fetcher`.
+    After a claim that needs longer over a slow network, claims become smaller; see `relay.postgres.payload_fetcher`.
     """
     return min(max(lock_seconds / 2, SHORTEST), LONGEST)
 
@@ -32,7 +32,7 @@ def soon(lock_seconds: float) -> float:
 def answered(connection: Connection, seconds: float) -> Iterator[None]:
     """Hang up on a server that does not answer a statement in time.
 
-    If the statement were cancelled instead, the driver would ask the same silent server to end it, and wait twice as long.
+    A cancellation would not help: the driver would ask the same silent server to end the statement, and wait twice as long.
 
     Raises:
         TimeoutError: the server did not answer; the connection is lost. Its argument is the seconds waited.
@@ -55,6 +55,6 @@ def answered(connection: Connection, seconds: float) -> Iterator[None]:
 
 
 def _hang_up(connection: Connection) -> None:
-    """End the connection under the driver, which waits for the socket and reads its end."""
+    """Shut down the socket while the driver waits for it; the driver then reads the end of the stream."""
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as ours:
         ours.shutdown(socket.SHUT_RDWR)

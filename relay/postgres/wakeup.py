@@ -1,9 +1,9 @@
 """Learns of inserted messages. NOTIFY is a hint; the poll is the guarantee.
 
-A NOTIFY in each commit deprives writers of group commit, so by default they notify only while a relay sleeps. The gate tells them whether
-one sleeps: it is an advisory lock that an idle relay holds exclusively, and that writers try to take shared. A relay takes the gate, polls
-the queue once more, and only then sleeps. A writer that inserted without notifying held the gate until its commit, so the relay could not
-have taken the gate before.
+A NOTIFY in each commit deprives writers of group commit, so by default writers notify only while a relay sleeps. The gate shows writers
+whether a relay sleeps: it is an advisory lock that an idle relay holds in exclusive mode, and that writers try to take in shared mode. A
+relay takes the gate, polls the queue once more, and only then sleeps. A writer that inserts without a NOTIFY holds the gate until its
+commit. The relay can take the gate only after that commit, so its last poll finds the message.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from relay.postgres.timeouts import HEARING
 from relay.queries.statements import Statements
 
 PROOF = 10.0
-"""Seconds between two proofs that LISTEN is alive."""
+"""Seconds between two checks that LISTEN works."""
 AGAIN = 1.0
-"""Seconds until a gate that another relay holds is tried again, and between two looks at the mode."""
+"""Seconds before a retry of a gate that another relay holds, and between two reads of the mode."""
 PATIENCE = 0.1
-"""Seconds that the core waits for the gate; if it comes later, it comes as a hint."""
+"""Seconds that the engine waits for the gate; a gate that is taken later gives the engine a hint instead."""
 LONGEST_PAUSE = 30.0
 """Seconds between two tries to connect."""
 _POOLED = (
@@ -43,8 +43,8 @@ _FLOODED = (
 class LoadDetector:
     """Distinguishes sustained work from single messages and bursts; no I/O.
 
-    Work is sustained when two quarters of a second in a row brought a hundred messages each, until one brings fewer than
-    half of that. Below that rate a NOTIFY in each commit harms no writer, and a claim at each NOTIFY saves looks that find nothing.
+    Work is sustained once two quarters of a second in a row have a hundred messages each. It ends with the first quarter that has fewer
+    than half of that. Below that rate a NOTIFY in each commit harms no writer, and a claim at each NOTIFY saves polls of an empty queue.
     """
 
     QUARTER = 0.25
@@ -77,17 +77,17 @@ class LoadDetector:
 
 
 class Listener:
-    """The port `Wakeup` on LISTEN; reconnects by itself, and no error of it reaches the core.
+    """The port `Wakeup` on LISTEN. It reconnects by itself, and its errors never reach the engine.
 
     Args:
-        conninfo: PostgreSQL itself, or a pool that lends a session for good.
+        conninfo: PostgreSQL itself, or a pooler that lends a session until the client disconnects.
         schema: schema of the queue.
-        name: the relay's, for `application_name`.
-        mode: says idle, always or off; asked each second.
+        name: the relay's name, for `application_name`.
+        mode: returns idle, always or off; called each second.
         on_hint: called when the queue must be polled at once.
         emit: sink of ListenUp and ListenDown.
         clock: monotonic seconds.
-        proof_every: seconds between two proofs.
+        proof_every: seconds between two checks that LISTEN works.
 
     """
 
@@ -114,9 +114,9 @@ class Listener:
         self._work = LoadDetector()
         self._task: asyncio.Task[None] | None = None
         self._listener: NotificationListener | None = None
-        """The open connection, once it is proven."""
+        """The open connection, once a test notification has arrived."""
         self._wanted = False
-        """Whether the core has nothing to do."""
+        """Whether the engine is idle, so that the gate is wanted."""
         self._holding = False
         self._try_at = 0.0
         self._answer: asyncio.Future[bool] | None = None
@@ -124,7 +124,7 @@ class Listener:
 
     @property
     def state(self) -> str:
-        """`off`, `down`, or `up`, with the gate if it is held."""
+        """`off`, `down`, `up`, or, with the gate, `up, holds the gate`."""
         if self._mode() == "off":
             return "off"
         return "down" if self._listener is None else "up, holds the gate" if self._holding else "up"
@@ -138,12 +138,12 @@ class Listener:
         """Release the gate and the connection; may be called at any time, and repeatedly."""
         task, self._task = self._task, None
         while task is not None and not task.done():
-            # The driver may wait long for a server that is gone; a second cancellation makes it drop the connection.
+            # The driver may wait long for an unreachable server; a second cancellation makes it drop the connection.
             task.cancel()
             await asyncio.wait({task}, timeout=AGAIN)
 
     async def idle(self) -> bool:
-        """See `relay.ports.Wakeup`: True if the gate was just taken; a gate that comes later comes as a hint."""
+        """See `relay.ports.Wakeup`: True if the gate was just taken; a gate that is taken later gives the engine a hint instead."""
         self._wanted = True
         if self._listener is None or not self._due():
             return False
@@ -156,7 +156,7 @@ class Listener:
             return False
 
     def busy(self, messages: int) -> None:
-        """See `relay.ports.Wakeup`: under sustained work the gate is released, in the background."""
+        """See `relay.ports.Wakeup`: under sustained work the gate is released in the background."""
         now = self._clock()
         self._work.found(messages, now)
         if self._wanted and self._work.sustained(now):
@@ -165,7 +165,7 @@ class Listener:
                 self._listener.wake()
 
     def _due(self) -> bool:
-        """Whether the gate is wanted and may be tried now."""
+        """Whether the relay should try to take the gate now."""
         now = self._clock()
         return self._wanted and not self._holding and self._mode() == "idle" and now >= self._try_at and not self._work.sustained(now)
 
@@ -186,7 +186,7 @@ class Listener:
                 await asyncio.sleep(pause(failures, longest=LONGEST_PAUSE))
 
     async def _listen(self) -> str:
-        """Hold one connection until it ends; return why, an empty text if the mode became off."""
+        """Listen on one connection until it ends; return why it ended, or an empty text if the mode became off."""
         listener = NotificationListener(
             conninfo=self._conninfo, application_name=self._application_name, statements=self._statements, on_hint=self._on_hint
         )
@@ -225,7 +225,7 @@ class Listener:
             self._tell_taken()
 
     def _tell_taken(self) -> None:
-        """Answer the core if it waits for the gate; otherwise send it a hint."""
+        """Answer the engine if it waits for the gate; otherwise send a hint."""
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
             answer.set_result(self._holding)
@@ -238,7 +238,7 @@ class Listener:
         return max(min(self._try_at - self._clock(), AGAIN), LoadDetector.QUARTER)
 
     def _up(self, listener: NotificationListener) -> None:
-        """Notifications arrive again; inserts in the meantime may have notified no relay."""
+        """Note that notifications arrive again, and send a hint: earlier inserts may have notified no relay."""
         self._listener, self._try_at, self._down = listener, 0.0, False
         self._emit(events.ListenUp())
         self._on_hint()
@@ -250,7 +250,7 @@ class Listener:
 
 
 def _reason(error: Exception) -> str:
-    """The server's own words, or the first line of the driver's."""
+    """The server's own words, or the first line of the driver's error."""
     if isinstance(error, TimeoutError):
         return f"PostgreSQL did not answer within {HEARING:g} seconds"
     if isinstance(error, UnicodeError):

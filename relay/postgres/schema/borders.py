@@ -6,7 +6,7 @@ from relay.postgres.schema.migrate import reading
 
 
 def check_roles(conninfo: str, *, schema: str = "public", role_prefix: str | None = None) -> str | None:
-    """What an up-to-date schema still needs before every role can work, as one sentence; None if nothing is missing.
+    """One sentence about what an up-to-date schema still needs before every role can work; None if nothing is missing.
 
     With `role_prefix`, this also checks that the names of the roles begin with the prefix.
 
@@ -29,7 +29,7 @@ def check_roles(conninfo: str, *, schema: str = "public", role_prefix: str | Non
 
 
 def crossings(conninfo: str, *, schema: str = "public") -> list[str]:
-    """Who crosses the border of this outbox, one sentence each. Changes nothing.
+    """The logins that also reach another outbox, one sentence for each. Changes nothing.
 
     Raises:
         MigrationError: the schema may not be read.

@@ -1,4 +1,4 @@
-"""Gives messages of another cluster transaction ids of this one, on the connection of `relay migrate`."""
+"""Gives messages of another cluster transaction ids of this cluster, on the connection of `relay migrate`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from psycopg import errors
 
 
 def renumber(connection: psycopg.Connection, unlimited: bytes, statement: bytes, say: Callable[[str], None]) -> None:
-    """Run `statement` until nothing is left, or leave the rest to the relays, if a lock or a trigger prevents it.
+    """Run `statement` until nothing is left. If a lock or a trigger prevents that, leave the rest to the relays.
 
-    Each step is a separate transaction; `unlimited` removes the role's timeouts in it.
+    Each step is a separate transaction, in which `unlimited` removes the role's timeouts.
     """
     total, more, stays = 0, True, None
     try:

@@ -1,4 +1,4 @@
-"""The locks that pending migrations need, all at once and before anything changes."""
+"""Takes the locks that pending migrations need, all at once and before anything changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.postgres.schema.sql_files import Migration, read
 OUTSIDE = re.compile(r"\$body\$.*?\$body\$|--[^\n]*", re.DOTALL)
 """Parts of a migration that lock nothing: bodies of functions, and comments."""
 CHANGED = re.compile(r"\b(?:TABLE|VIEW|INDEX|EXISTS|ON|UPDATE|DELETE FROM)\s+@schema@\.(\w+)|'(queue_message\w*)',")
-"""Finds the table that a statement changes, also by an index or a trigger, and the names in a block's lists of tables."""
+"""Matches the table that a statement changes, also by an index or a trigger, and the names in a block's lists of tables."""
 
 
 def lock_statement(migrations: Iterable[Migration]) -> str:

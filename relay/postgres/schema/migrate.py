@@ -24,9 +24,9 @@ class SchemaPlace(NamedTuple):
     """A foreign table or view with the name `queue_message`."""
 
     refusal: str | None
-    """Why `migrate` refuses it; None for a table that it takes over."""
+    """Why `migrate` refuses the table; None for a table that `migrate` takes over."""
     rows: int | None
-    """How many rows it has; None if this login may not count them."""
+    """How many rows the table has; None if this login may not count them."""
 
 
 class Applied(NamedTuple):
@@ -49,9 +49,9 @@ def migrate(
 
     One transaction changes the schema and grants rights: a database is never left halfway, and an application that inserts meanwhile waits
     and finds the new table. Separate transactions revoke the rights of former roles, schedule the jobs of pg_cron and renumber messages of
-    another cluster. A second call at the same time says so, waits for at most ten minutes, and finds nothing to do.
+    another cluster. A second call at the same time reports that it waits, waits for at most ten minutes, and finds nothing to do.
     Settings of `seed` that the database does not have yet are written. The roles get `role_prefix`; without it they keep their prefix, or
-    get one derived from database and schema. `say` gets messages for people.
+    get a prefix derived from database and schema. `say` is called with messages for operators.
 
     Raises:
         MigrationError: the schema is newer than this program or belongs to something else, or a statement was refused.
@@ -72,7 +72,7 @@ def migrate(
 
 
 def check(conninfo: str, *, schema: str = "public") -> list[str]:
-    """Names of the migrations that `migrate` would apply now; changes nothing.
+    """Names of the migrations that `migrate` would apply now. Changes nothing.
 
     Raises:
         MigrationError: the schema is newer than this program, or may not be read.
@@ -100,7 +100,7 @@ def check_ids(conninfo: str, *, schema: str = "public") -> bool:
 
 
 def check_place(conninfo: str, *, schema: str = "public") -> SchemaPlace | None:
-    """The table or view with the name `queue_message` before the first migration; None if there is none. Changes nothing.
+    """The table or view with the name `queue_message` before the first migration; None if it does not exist. Changes nothing.
 
     Raises:
         MigrationError: the schema may not be read.
@@ -137,7 +137,7 @@ def reading(conninfo: str, schema: str, role_prefix: str | None = None) -> Itera
 def render(
     *, schema: str = "public", seed: Mapping[str, str] | None = None, role_prefix: str | None = None, names: Iterable[str] | None = None
 ) -> str:
-    """SQL that `migrate` runs, ready for psql: for a new schema, or only the migrations `names` (as `check` returns them)."""
+    """The SQL of `migrate` for psql: all of it for a new schema, or only the migrations `names` (as `check` returns them)."""
     render_text = Renderer(schema, seed or {}, role_prefix)
     wanted = None if names is None else set(names)
     todo = [migration for migration in migrations() if wanted is None or migration.name in wanted]
@@ -164,7 +164,7 @@ def _apply(connection: psycopg.Connection, render_text: Renderer, migration: Mig
 
 
 def _finish(connection: psycopg.Connection, render_text: Renderer, say: Callable[[str], None]) -> None:
-    """Run the steps after the commit, at each call, in separate transactions."""
+    """Run the steps that follow the commit at every call, in separate transactions."""
     with connection.transaction():
         connection.execute(render_text(read("former.sql")))
     connection.execute(render_text(read("cron.sql")))

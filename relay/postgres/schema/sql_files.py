@@ -1,4 +1,4 @@
-"""The files of `sql/`: the numbered migrations and the steps around them, with the names of one schema put in."""
+"""The files of `sql/`: the numbered migrations and the steps around them, with the names of one schema filled in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from psycopg import sql
 from relay.errors import MigrationError
 
 INCLUDED = ("unlimited", "found", "grantees")
-"""Files that other files include, by `@name@`."""
+"""Files that other files include by `@name@`."""
 LONGEST_NAME = 63
 """Bytes of a PostgreSQL identifier (NAMEDATALEN - 1); a longer one would be truncated without an error."""
 
@@ -42,10 +42,10 @@ def migrations() -> list[Migration]:
 
 
 class Renderer:
-    """Puts one schema, its seed and the prefix of its roles into the placeholders of the files.
+    """Fills one schema, its seed and the prefix of its roles into the placeholders of the files.
 
-    `@schema@` becomes the quoted identifier, `@schema_literal@` its name as a string literal.
-    `@seed@` becomes the settings as a JSON literal, `@role_prefix@` the prefix as a string literal, empty for none.
+    `@schema@` becomes the quoted identifier, and `@schema_literal@` the schema's name as a string literal. `@seed@` becomes the settings
+    as a JSON literal. `@role_prefix@` becomes the prefix as a string literal, which is empty without a prefix.
     """
 
     def __init__(self, schema: str, seed: Mapping[str, str], role_prefix: str | None = None) -> None:
@@ -76,14 +76,14 @@ class Renderer:
 
 
 def _folder() -> Traversable:
-    """`sql/` inside an installed package, next to the package in a checkout."""
+    """The folder `sql/`: inside an installed package, or next to the package in a checkout."""
     package = files("relay")
     inside = package / "sql"
     return inside if inside.is_dir() else Path(str(package)).resolve().parent / "sql"
 
 
 def read(name: str) -> str:
-    """A file of `sql/` with those that it includes."""
+    """The text of a file of `sql/`, with the files that it includes."""
     whole = (_folder() / name).read_text(encoding="utf-8")
     for part in INCLUDED:
         if f"@{part}@" in whole:
