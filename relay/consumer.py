@@ -38,8 +38,8 @@ class ConsumerError(RelayError, ValueError):
 def once(connection: Connection, message_id: str | UUID, *, consumer: str, schema: str = "public") -> bool:
     """Mark a message as handled in the caller's transaction; return whether this is the first time.
 
-    If another open transaction has marked the same message, the call waits. That transaction's commit makes the answer False, its
-    rollback True.
+    If another open transaction has marked the same message, the call waits for it. After that transaction's commit the answer is False,
+    after its rollback True.
 
     Args:
         connection: a psycopg connection, or one of its cursors, whose results stay as they are.
@@ -48,7 +48,7 @@ def once(connection: Connection, message_id: str | UUID, *, consumer: str, schem
         schema: the schema of the tables that `relay migrate` made (RELAY_SCHEMA).
 
     Raises:
-        ConsumerError: the mark would commit by itself, or a name is empty or too long; nothing was executed.
+        ConsumerError: the mark would commit by itself, or a name is empty or too long; no SQL was executed.
         psycopg.Error: the database refused. In REPEATABLE READ and SERIALIZABLE the second of two overlapping transactions that mark the
             same message fails with a SerializationFailure, as for any row.
     """
@@ -72,7 +72,7 @@ def relay_id(headers: Mapping[str, Any] | None, message_id: str | bytes | None =
 
     Args:
         headers: the delivery's headers, from any AMQP client; a value may be bytes.
-        message_id: the delivery's property message_id, for messages that no relay sent; may be bytes too.
+        message_id: the delivery's property message_id, for messages that no relay sent; it may also be bytes.
 
     Raises:
         ConsumerError: both are missing, so a redelivery could not be recognized.

@@ -12,17 +12,17 @@ from relay.inbox.ports import DeliverySource, InboxStore
 COUNT_SECONDS = 1.0
 """Seconds between two counts."""
 RESUME_SHARE = 0.8
-"""Share of the limit below which the source is resumed."""
+"""The source resumes when the inbox has fewer messages than this share of the limit."""
 
 
 class InboxBackpressure:
     """Pauses the source while too many messages wait.
 
     Args:
-        source: is paused and resumed.
-        inbox: is counted.
-        limit: how many messages must be in the inbox for the source to be paused; deliveries received before that are still written.
-        emit: takes events.
+        source: the source to pause and resume.
+        inbox: the inbox whose messages are counted.
+        limit: with this many messages in the inbox, the source is paused; deliveries received before are still written.
+        emit: sink of events.
 
     """
 

@@ -1,4 +1,4 @@
-"""Whether a write fails because of the deliveries in it, or because of the database. No I/O of its own."""
+"""Finds out whether a write fails because of its deliveries or because of the database. No I/O of its own."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from relay.inbox.ports import InboxStore
 REFUSALS: Final = 3
 """Attempts before a refused delivery is rejected, if the cause may lie elsewhere, such as in a trigger."""
 SILENCES: Final = 3
-"""Unanswered writes of a single delivery after which it is rejected, if PostgreSQL accepts others meanwhile."""
+"""Unanswered writes of a single delivery after which it is rejected, if PostgreSQL accepts other messages meanwhile."""
 LOST_SECONDS: Final = 15.0
-"""For this long a lock may belong to our own lost statement: PostgreSQL checks only every 10 seconds whether its client is there."""
+"""Seconds for which a lock may belong to our own lost statement: PostgreSQL checks only every 10 seconds whether its client exists."""
 
 
 class Blame:
     """Judges the failed attempts of one write.
 
     Args:
-        inbox: is asked whether it accepts another message, if a write got no answer or waited for a lock.
-        rejects: whether a delivery that causes the failure is rejected. If the cause may lie elsewhere, a single failure is not enough.
+        inbox: accepts or refuses a test message, after a write that got no answer or waited for a lock.
+        rejects: whether a delivery that causes the failure is rejected. If the cause may lie elsewhere, one failure is not enough for that.
         lost_at: monotonic seconds when a statement that wrote these deliveries was lost; it may still be running.
 
     """
@@ -35,7 +35,7 @@ class Blame:
         self._silences = 0
 
     async def is_theirs(self, error: StoreError) -> bool:
-        """Whether the deliveries cause this failure: without them, or in smaller parts, others get through."""
+        """Whether the deliveries cause this failure, so that a write without them, or of a smaller part, would succeed."""
         if error.row_is_guilty or error.broken_trigger:
             return True
         if error.refused:
@@ -43,7 +43,7 @@ class Blame:
             return not self._rejects or self._refusals > REFUSALS
         if not error.in_passing:
             self.lost_at = time.monotonic()
-        # A server that is slow, locked or away accepts no other message either: wait for it.
+        # A server that is slow, locked or unavailable accepts no other message either: wait for the server.
         if not (error.unanswered or error.in_passing) or not await self._inbox.takes_others():
             return False
         if error.in_passing:
@@ -53,7 +53,7 @@ class Blame:
 
 
 def problem_of(error: StoreError) -> Problem | None:
-    """Why a delivery that caused this error is rejected; None if it waits for a lock, or for the repair of a trigger."""
+    """Why a delivery that caused this error is rejected; None if it must wait for a lock, or for the repair of a trigger."""
     if error.in_passing or error.broken_trigger:
         return None
     if not error.unanswered:

@@ -1,7 +1,7 @@
 """A delivery from a queue as the inbox stores it, or the reason why it cannot be stored. No I/O.
 
-A payload with a content type of JSON becomes `content`; any other is stored unchanged in `body`. Properties become `options`, under the
-names that an outbox uses.
+A payload with a content type of JSON becomes `content`; any other payload is stored unchanged in `body`. Properties become `options`,
+under the names that an outbox uses.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from relay.memory import KEPT, of_text
 
 RELAY_ID: Final = "x-relay-id"
 TIMESTAMP: Final = "x-relay-timestamp"
-"""Header for a property `timestamp` beyond the year 9999, for example one in milliseconds."""
+"""Header for a property `timestamp` beyond the year 9999, for example a timestamp in milliseconds."""
 _TOO_LARGE: Final = 1 << 63
-"""Numbers from here on are stored as text: an option takes no larger integer, and PostgreSQL reads a large double as an integer."""
+"""Numbers from this one on are stored as text: an option allows no larger integer, and PostgreSQL reads a large double as an integer."""
 _MAX_ID_BYTES: Final = 255
 """Bytes of a message id: the property's limit (AMQP 0-9-1, 4.2.5.3)."""
 _JSON: Final = ("application/json", "text/json")
@@ -41,7 +41,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One message as it came from a queue."""
+    """One message as it arrived from a queue."""
 
     queue: str
     message_id: str
@@ -56,7 +56,7 @@ class Delivery:
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in memory."""
+        """Bytes that the delivery takes in memory."""
         return KEPT + len(self.payload) + sum(map(of_text, (self.content, self.options, self.message_id, self.exchange, self.routing_key)))
 
 
@@ -66,11 +66,11 @@ def delivery(
     """Make a delivery of what the broker sent; never raises, whatever the content.
 
     Args:
-        queue: from which it was consumed.
-        exchange: to which it was published.
-        routing_key: with which it was published.
-        payload: its body.
-        properties: by their AMQP names with `_`; unset properties are None. The timestamp is the number that was sent.
+        queue: the queue from which the message was consumed.
+        exchange: the exchange to which it was published.
+        routing_key: the routing key with which it was published.
+        payload: the body of the message.
+        properties: values by their AMQP names with `_`; unset properties are None. The timestamp is the number that was sent.
         max_body_bytes: limit of a payload.
     """
     message_id = _message_id(properties.get("headers") or {}, properties.get("message_id"))
@@ -89,7 +89,7 @@ def delivery(
 
 
 def refusal(delivery: Delivery) -> Problem | None:
-    """Why the table will refuse the options, in its words; None if it accepts them. Takes about as long as `delivery`."""
+    """Why the table will refuse the options, in the table's words; None if it accepts them. This takes about as long as `delivery`."""
     try:
         plan(delivery.options, HEADERS_LIMIT)
     except OptionsError as error:
@@ -98,7 +98,7 @@ def refusal(delivery: Delivery) -> Problem | None:
 
 
 def unreadable(*, queue: str, names: tuple[str, str], header: bytes, payload: bytes, error: Exception) -> Delivery:
-    """A delivery with unreadable names or properties: it has no readable id, so a hash of its content identifies it."""
+    """A delivery with unreadable names or properties: because its id cannot be read, a hash of its content identifies it."""
     sentence = f"The names or the properties of the message cannot be read ({type(error).__name__})."
     exchange, routing_key = (name.replace("\0", "\ufffd") for name in names)
     digest = sha256(b"\0".join((*(name.encode() for name in names), header, payload))).hexdigest()
@@ -128,7 +128,7 @@ _NAMES: Final = frozenset((
     "content_type", "content_encoding", "headers", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration", "message_id",
     "timestamp", "type", "user_id", "app_id",
 ))  # fmt: skip
-"""Properties that an outbox has too; `cluster_id` belongs to the broker."""
+"""Properties that an outbox has too; the property `cluster_id` belongs to the broker."""
 
 
 def _json_value(value: Any) -> Any:
@@ -174,7 +174,7 @@ def declares_json(properties: Mapping[str, Any]) -> bool:
 
 
 def _content(payload: bytes) -> tuple[str | None, Problem | None]:
-    """JSON text for `content`, or the problem. Neither for JSON that PostgreSQL cannot store, or only slowly: it stays in `body`."""
+    """JSON text for `content`, or the problem. JSON that PostgreSQL cannot store, or only slowly, stays in `body`: then both are None."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:

@@ -12,17 +12,17 @@ from relay.inbox.blame import Blame
 from relay.inbox.ports import Taken
 
 LONGEST_PAUSE = 5.0
-"""Seconds at most between two tries of what fails; a round of tries that took long is followed by a longer pause."""
+"""Most seconds between two tries of a failing delivery; a round of tries that took long is followed by a longer pause."""
 REST = 10
-"""Pause after a round, as a multiple of the time spent on deliveries that stay held: new deliveries have the rest of the time."""
+"""Pause after a round, as a multiple of the time spent on deliveries that stay held. New deliveries are received during the pause."""
 
 
 class Held(NamedTuple):
-    """A delivery that waits for another session, such as an open transaction that has marked it, or for a trigger's repair."""
+    """A delivery that waits for another session, such as an open transaction with the same mark, or for a trigger's repair."""
 
     taken: Taken
     blame: Blame
-    """Remembers its earlier failures."""
+    """Remembers the earlier failures of this delivery."""
     error: StoreError
 
 
@@ -42,15 +42,15 @@ class HeldDeliveries:
         """Rounds since the first delivery was held."""
 
     def put(self, held: Held) -> None:
-        """Hold a delivery; it is tried after all others."""
+        """Hold a delivery, which is tried after all other held deliveries."""
         self._held.append(held)
 
     def pop(self) -> Held:
-        """The next to try; it is held no longer."""
+        """Return the next delivery to try, which is then no longer held."""
         return self._held.popleft()
 
     def end_round(self, wasted: float) -> None:
-        """Begin the next round after a pause; `wasted` are the seconds that this one spent on deliveries that stay held."""
+        """Begin the next round after a pause. `wasted`: the seconds that this round spent on deliveries that stay held."""
         self.rounds = self.rounds + 1 if self._held else 0
         self._round_at = self._clock() + max(pause(self.rounds, longest=LONGEST_PAUSE), REST * wasted)
 
@@ -61,17 +61,17 @@ class HeldDeliveries:
 
     @property
     def error(self) -> str:
-        """Why the last one is held; empty if nothing is held."""
+        """Why the last delivery is held; empty if nothing is held."""
         return str(self._held[-1].error) if self._held else ""
 
     @property
     def errors(self) -> dict[str, list[StoreError]]:
-        """By queue: why each of its deliveries is held."""
+        """For each queue: why each of its held deliveries is held."""
         found: dict[str, list[StoreError]] = {}
         for held in self._held:
             found.setdefault(held.taken.delivery.queue, []).append(held.error)
         return found
 
     def __len__(self) -> int:
-        """How many are held."""
+        """How many deliveries are held."""
         return len(self._held)

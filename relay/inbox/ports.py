@@ -21,19 +21,19 @@ class DeliverySource(Protocol):
     """Source of an inbox's messages."""
 
     async def take(self, max_deliveries: int, max_bytes: int) -> list[Taken]:
-        """Wait for deliveries; return at most this number of them, and about this many bytes.
+        """Wait for deliveries; return at most `max_deliveries` deliveries and about `max_bytes` bytes.
 
-        Called while no delivery is being written: the source may return unacknowledged ones to their queues now.
+        Called while no delivery is being written: now the source may return unacknowledged deliveries to their queues.
         """
 
     def acknowledge(self, taken: Sequence[Taken]) -> None:
-        """Acknowledge these deliveries, in the order in which they were taken, and no other."""
+        """Acknowledge these deliveries, and no others, in the order in which they were taken."""
 
     def is_lost(self, taken: Sequence[Taken]) -> bool:
-        """Whether the broker will redeliver all of them."""
+        """Whether the broker will redeliver all these deliveries."""
 
     def is_used_up(self, queue: str, unacknowledged: int) -> bool:
-        """Whether the broker sends no more of a queue while so many of its deliveries are unacknowledged."""
+        """Whether this number of unacknowledged deliveries uses up a queue's prefetch, so that the broker sends no more."""
 
     def pause(self) -> None:
         """Stop consuming."""
@@ -46,13 +46,13 @@ class InboxStore(Protocol):
     """Writes deliveries; each call is one transaction and may raise StoreError."""
 
     async def write(self, deliveries: Sequence[Delivery]) -> int:
-        """Insert the deliveries that are new in their queue; return how many were."""
+        """Insert the deliveries that are new in their queue; return how many were new."""
 
     async def reject(self, delivery: Delivery, problem: Problem) -> bool:
-        """Archive a delivery as rejected; False if it was received before."""
+        """Archive a delivery as rejected; return False if the delivery was received before."""
 
     async def takes_others(self) -> bool:
         """Whether the inbox accepts and commits a test message now; the message is removed again. Never raises StoreError."""
 
     async def waiting(self, limit: int) -> int:
-        """Messages in the inbox; the count stops above `limit`."""
+        """How many messages are in the inbox; the count stops above `limit`."""

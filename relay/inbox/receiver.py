@@ -1,6 +1,6 @@
 """The receiving loop: take → write → acknowledge. No SQL, no AMQP, no settings.
 
-A delivery is acknowledged only after its COMMIT. After a crash in between it is redelivered, and recognized as received.
+A delivery is acknowledged only after its COMMIT. After a crash in between, the broker redelivers the message, and the inbox recognizes it.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Receiver:
     """Moves deliveries into the inbox until `stop`.
 
     Args:
-        source: of deliveries.
+        source: the source of deliveries.
         inbox: where deliveries are written.
-        batch_size: deliveries in one write.
+        batch_size: most deliveries in one write.
         batch_bytes: about how many bytes of payload are in one write.
-        limit: how many messages must be in the inbox for the source to be paused.
-        emit: takes events.
+        limit: with this many messages in the inbox, the source is paused.
+        emit: sink of events.
         clock: monotonic seconds.
 
     """
@@ -88,11 +88,11 @@ class Receiver:
 
     @property
     def notes(self) -> dict[str, str]:
-        """What keeps some deliveries waiting while others enter the inbox."""
+        """Why some deliveries wait while others enter the inbox."""
         return {"held": f"Deliveries that wait, unacknowledged: {len(self._held)}. {self._held.error}"} if self._held else {}
 
     async def run(self) -> None:
-        """Receive until `stop`; a write in progress is still finished and acknowledged."""
+        """Receive until `stop`; a write in progress is still finished, and its deliveries are acknowledged."""
         async with asyncio.TaskGroup() as tasks:
             watch = tasks.create_task(self._backpressure.watch())
             while not self._stopping.is_set():
@@ -108,7 +108,7 @@ class Receiver:
         self._stopping.set()
 
     async def _next(self) -> list[Taken] | None:
-        """The next deliveries; None at the stop, and when it is time to try the held ones."""
+        """The next deliveries; None at the stop, and when it is time to try held deliveries."""
         taking = asyncio.wait_for(self._source.take(self._batch_size, self._batch_bytes), self._held.patience)
         with suppress(TimeoutError):
             return await unless(self._stopping, taking)
@@ -127,7 +127,7 @@ class Receiver:
             await self._backpressure.wrote(received.new)
 
     async def _try_held(self) -> None:
-        """Try each held delivery once. Those free by now are written, however long it takes; the rest take a tenth of the time at most."""
+        """Try each held delivery once. Free deliveries are written, however long that takes; the others get at most a tenth of the time."""
         wasted = 0.0
         for _ in range(len(self._held)):
             began, held = self._clock(), self._held.pop()
@@ -157,7 +157,7 @@ class Receiver:
         return received
 
     async def _persist(self, taken: Sequence[Taken], blame: Blame | None = None) -> Received:
-        """Write deliveries. If they fail while others succeed, divide them until the delivery at fault is alone. Then reject or hold it."""
+        """Write deliveries. If their write fails while others succeed, divide them until the cause is alone, then reject or hold it."""
         alone = len(taken) == 1
         blame = blame or Blame(self._inbox, rejects=alone)
         try:
@@ -183,7 +183,7 @@ class Receiver:
         return received
 
     async def _reject(self, one: Taken, problem: Problem, blame: Blame) -> Received:
-        """Archive one delivery as rejected, and count it; hold it if the archive refuses it too, but accepts others."""
+        """Archive one delivery as rejected, and count it. If the archive refuses it too, but accepts others, hold the delivery."""
         rejecting = Blame(self._inbox, rejects=False, lost_at=blame.lost_at)
         try:
             new = await self._retry([one], lambda: self._inbox.reject(one.delivery, problem), rejecting)
@@ -195,12 +195,12 @@ class Receiver:
         return Received(0, 0, [one]) if new is None else Received(0, new, [])
 
     def _hold(self, one: Taken, blame: Blame, error: StoreError) -> Received:
-        """Keep a delivery, neither acknowledged nor rejected, to try it again while others come in."""
+        """Keep a delivery unacknowledged, to try it again while others are received."""
         self._held.put(Held(one, blame, error))
         return Received(0, 0, [one])
 
     async def _retry(self, taken: Sequence[Taken], write: Callable[[], Awaitable[int]], blame: Blame) -> int | None:
-        """Retry until the write succeeds; None if the broker will redeliver all of them. Raise an error that the deliveries cause."""
+        """Retry until the write succeeds; None if the broker will redeliver all deliveries. Raise an error that the deliveries cause."""
         attempt = 0
         while not (self._source.is_lost(taken) or (attempt and self._stopping.is_set())):
             try:

@@ -7,10 +7,10 @@
             raise Reject("the total is negative")
         await book(message.content)
 
-`relay work shop.handlers:handle` runs it. If the handler returns, the message is archived as `success`; if it raises `Reject`, as
-`rejected`. Any other exception is a failed attempt; after the last one the message is archived as `failed`. After a timeout the message
-stays locked until its lock expires. Operators see the text of `Reject` and `Retry`; of other exceptions they see only the type and the
-line.
+`relay work shop.handlers:handle` runs this handler. If the handler returns, the message is archived as `success`; if it raises `Reject`,
+as `rejected`. Any other exception is a failed attempt; after the last attempt the message is archived as `failed`. After a timeout the
+message stays locked until its lock expires. Operators see the text of `Reject` and `Retry`; of other exceptions they see only the type
+and the line.
 
 `fetch` is an HTTP client for URLs that messages name: it connects to no private address.
 """

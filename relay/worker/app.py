@@ -26,7 +26,7 @@ from relay.worker.handler import Handler, in_batches, one_by_one, package_of
 from relay.worker.transactions import SettledPositions, Transactions
 
 AHEAD = 2
-"""Claimed messages per running handler: the next message is here when a handler ends, and has not been locked for long by then."""
+"""Claimed messages per running handler: when a handler ends, the next message is already claimed, and has not been locked for long."""
 
 
 def run(settings: Settings, handler: Handler, *, transaction: bool = False) -> int:
@@ -56,7 +56,7 @@ def run_named(settings: Settings, handler: Handler, ids: Sequence[str], *, trans
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Worker:
-    """A relay that calls a handler, and the parts that are closed after it."""
+    """A relay that calls a handler, and the parts that are closed after the relay."""
 
     relay: Relay
     dispatcher: Dispatcher

@@ -13,7 +13,7 @@ from relay.ports import ById
 
 
 class NamedStore(IntakeStore, Protocol):
-    """Claims, and statements by name."""
+    """A store that claims messages and runs statements by name."""
 
     async def run(self, name: str, **values: object) -> list[tuple[Any, ...]]:
         """Run a statement by its name. May raise StoreError."""
@@ -60,9 +60,9 @@ class ByIdIntake(Intake):
         self._ids = list(dict.fromkeys(ids))
         self._unclaimed = list(self._ids)
         self.not_claimed: dict[str, str] = {}
-        """By id, why a message was not claimed."""
+        """Why a message was not claimed, by id."""
         self.exhausted = asyncio.Event()
-        """Set when nothing is left to claim."""
+        """Set when no message is left to claim."""
 
     async def claim(self, room: int, room_bytes: int) -> Batch | None:
         """The next messages that are ready; see `relay.ports.Intake`."""
@@ -81,7 +81,7 @@ class ByIdIntake(Intake):
         return batch
 
     def until_next_look(self) -> float:
-        """The value does not matter: the worker does not wait for messages that were not due at the start."""
+        """Any value: the worker does not wait for messages that were not due at the start."""
         return 1.0
 
     async def unhandled(self) -> list[str]:

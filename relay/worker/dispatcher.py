@@ -1,4 +1,4 @@
-"""Calls the handler with claimed messages: a worker's publisher, in place of the broker's."""
+"""Calls the handler with claimed messages: the publisher of a worker, in place of the publisher to RabbitMQ."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.worker.outcomes import LATE, LOST, OVERDUE, STOPPED, TransientAttempt
 GATHER_SECONDS: Final = 0.02
 """Seconds after the first result in which further results join the same settle."""
 CANCEL_SECONDS: Final = 1.0
-"""Seconds that a handler has to end after it was cancelled."""
+"""Seconds within which a handler must end after it was cancelled."""
 
 
 Run = Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]
@@ -27,12 +27,12 @@ class Dispatcher:
 
     Args:
         run: handles claims.
-        group: claims in one call.
-        concurrency: handlers that run at the same time.
+        group: most claims in one call.
+        concurrency: most handlers that run at the same time.
         seconds: time limit of one call, during which its locks are renewed; None for no limit.
         left_locked: called when a message stays locked because its handler did not end in time.
         stuck: called when the handlers in all slots ignore their cancellation, so that no further message can be handled.
-        emit: takes events of handlers that fail or do not end.
+        emit: sink of events of handlers that fail or do not end.
         package: the handler's package.
         clock: monotonic seconds.
 
@@ -69,10 +69,10 @@ class Dispatcher:
     ready = True
 
     async def start(self) -> None:
-        """There is nothing to connect to."""
+        """Do nothing, because a worker connects to no broker."""
 
     async def aclose(self) -> None:
-        """Cancel what still runs; may be called at any time, and repeatedly."""
+        """Cancel running handlers; may be called at any time, and repeatedly."""
         self.cut()
         for task in list(self._running):
             task.cancel()
@@ -83,7 +83,7 @@ class Dispatcher:
         """See `relay.ports.Publisher`."""
 
     def silent(self) -> dict[str, float]:
-        """Nothing is silent: a handler may take its time, and locks are renewed."""
+        """Return nothing, because a handler may take long, and its locks are renewed."""
         return {}
 
     @property
@@ -92,7 +92,7 @@ class Dispatcher:
         return bool(self._running)
 
     def stop_writing(self) -> None:
-        """Start no further handler; running ones may end."""
+        """Start no further handler; running handlers may end."""
         self._stopping.set()
 
     def cut(self) -> None:
@@ -101,7 +101,7 @@ class Dispatcher:
         self._cut.set()
 
     async def publish(self, batch: Batch) -> AsyncGenerator[Portion, None]:
-        """See `relay.ports.Publisher`; a portion has the results that came within `GATHER_SECONDS`."""
+        """See `relay.ports.Publisher`; a portion has the first result and all further results within `GATHER_SECONDS`."""
         claims = batch.claims
         groups = [claims[at : at + self._group] for at in range(0, len(claims), self._group)]
         waiting = {asyncio.create_task(self._handle(batch, group)): group for group in groups}
@@ -126,7 +126,7 @@ class Dispatcher:
         )
 
     async def _handle(self, batch: Batch, group: Sequence[Claim]) -> list[tuple[PublishResult, float]]:
-        """One result for each claim of a group, with the start of its handler, or 0.0 if none started. Never raises."""
+        """One result for each claim of a group, with the start of its handler, or 0.0 if no handler started. Never raises."""
         if not await self._acquire_slot():
             return [(STOPPED, 0.0)] * len(group)
         began = self._clock()
@@ -135,7 +135,7 @@ class Dispatcher:
             self._slots.release()
         result, began = (LATE, 0.0) if late else (await self._attempt(batch, group), began)
         if len(group) > 1 and (late or result.verdict in (Verdict.REFUSED, Verdict.INVALID)):
-            # One message may be the cause: each is handled alone, so that it does not delay the others.
+            # One message may be the cause: each message is handled alone, so that this one does not delay the others.
             return [one for claim in group for one in await self._handle(batch, [claim])]
         return [(result, began)] * len(group)
 
@@ -160,7 +160,7 @@ class Dispatcher:
         done, _ = await asyncio.wait((task, cut), timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
         cut.cancel()
         if task in done:
-            # A handler that cancels itself has failed like any other.
+            # A handler that cancels itself counts as failed.
             return self._failure(group, asyncio.CancelledError()) if task.cancelled() else task.result()
         task.cancel()
         await asyncio.wait((task,), timeout=CANCEL_SECONDS)

@@ -20,12 +20,12 @@ from relay.worker.outcomes import TransientAttemptError
 from relay.worker.response import is_request
 
 Handler = Callable[..., Any]
-"""`async def handle(message)`; a plain function runs in a thread. With batches a handler takes a list of messages; with a transaction it
-also takes the connection."""
+"""`async def handle(message)`; a plain function runs in a thread. With batches the argument is a list of messages; with a transaction the
+connection is a second argument."""
 
 
 _THREADS = ThreadPoolExecutor(max_workers=1000, thread_name_prefix="handler")
-"""`max_workers` is the largest concurrency; threads are started as needed."""
+"""Threads for plain handlers, started as needed; `max_workers` is the largest concurrency."""
 
 
 class RequestsApartError(TransientAttemptError):
@@ -86,14 +86,14 @@ def package_of(handler: Handler) -> str:
 
 
 def is_async(handler: Handler) -> bool:
-    """Whether the handler is a coroutine function, or an object whose `__call__` is one."""
+    """Whether the handler is a coroutine function, or an object whose `__call__` is a coroutine function."""
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - as it says
 
 
 async def call(handler: Handler, *arguments: Any) -> object:
-    """Call a coroutine function on the loop, and a plain function in a thread, so that it delays no lock renewal and no other handler."""
+    """Call a coroutine function on the event loop, and a plain function in a thread, where it delays no renewal and no other handler."""
     result = handler(*arguments) if is_async(handler) else await _run_in_thread(partial(handler, *arguments))
-    # A plain function may return a coroutine, for example one made by a decorator.
+    # A plain function may return a coroutine, for example if a decorator made the function.
     return await result if inspect.isawaitable(result) else result
 
 
@@ -112,11 +112,11 @@ async def _run_in_thread(work: Callable[[], object]) -> object:
 
 
 WriteAnswer = Callable[[Batch, Claim, object], Coroutine[Any, Any, None]]
-"""Writes what a handler returned, if that is an answer, and settles the message in the same transaction."""
+"""Writes a handler's result, if the result is an answer, and settles the message in the same transaction."""
 
 
 def one_by_one(handler: Handler, write_answer: WriteAnswer) -> Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]:
-    """Calls the handler with one message."""
+    """Return a function that calls the handler with one message."""
 
     async def run(batch: Batch, claims: Sequence[Claim]) -> None:
         await write_answer(batch, claims[0], await call(handler, Message(claims[0])))
@@ -125,7 +125,7 @@ def one_by_one(handler: Handler, write_answer: WriteAnswer) -> Callable[[Batch, 
 
 
 def in_batches(handler: Handler, write_answer: WriteAnswer) -> Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]:
-    """Calls the handler with a list of messages; a request is handled alone, because it needs its own answer."""
+    """Return a function that calls the handler with a list of messages. A request is handled alone, because it needs its own answer."""
 
     async def run(batch: Batch, claims: Sequence[Claim]) -> None:
         if len(claims) > 1 and any(map(is_request, claims)):

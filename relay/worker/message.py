@@ -24,7 +24,7 @@ class Message:
 
     @property
     def id(self) -> str:
-        """The id in the inbox, as `relay show` takes it."""
+        """The id in the inbox, for example for `relay show`."""
         return self.claim.id
 
     @property
@@ -39,7 +39,7 @@ class Message:
 
     @property
     def ordering_key(self) -> str | None:
-        """Messages with the same key are handled one after the other."""
+        """The ordering key; messages with the same key are handled one after the other."""
         return self.claim.ordering_key
 
     @property
@@ -49,12 +49,12 @@ class Message:
 
     @property
     def replay_of(self) -> str | None:
-        """The id of the message that this one replays."""
+        """The id of the message that this message replays."""
         return self.claim.replay_of
 
     @cached_property
     def body(self) -> bytes:
-        """The payload as received if it was not JSON, else the JSON text as PostgreSQL writes it."""
+        """The payload as received if it was not JSON, and otherwise the JSON text as PostgreSQL writes it."""
         return self.claim.payload
 
     @cached_property
@@ -75,7 +75,7 @@ class Message:
 
     @property
     def headers(self) -> dict[str, Any]:
-        """The headers."""
+        """The message's AMQP headers."""
         return dict(self.options.get("headers") or {})
 
     @property

@@ -1,4 +1,4 @@
-"""Turns the end of a handler into the verdict by which the engine decides. Pure functions."""
+"""Turns the result or error of a handler into the verdict by which the engine decides. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_TEXT: Final = 500
 _MAX_READ: Final = 4 * MAX_TEXT
 """Characters of an exception's text that are read, before control characters become one space."""
 _DEFAULT_CODES: Final = {Verdict.INVALID: "handler_rejected"}
-"""Codes for a handler that gives no code."""
+"""The code of a verdict if the handler gives no code."""
 STOPPED: Final = PublishResult(Verdict.UNWRITTEN, "stopped", "The worker stopped before it was handled.")
 LATE: Final = PublishResult(Verdict.UNWRITTEN, "deadline", "The lock was about to expire before it was handled.")
 LOST: Final = PublishResult(Verdict.UNKNOWN, "stopped", "The worker was cut off while it was handled.")
@@ -22,7 +22,7 @@ OVERDUE: Final = PublishResult(Verdict.OVERDUE, "time_limit", "The handler did n
 
 
 class Reject(RelayError):  # noqa: N818 - a handler's decision, not an error
-    """The message can never be handled: it is archived `rejected` at once, with this sentence and code."""
+    """The message can never be handled: it is archived as `rejected` at once, with this sentence and code."""
 
     def __init__(self, sentence: str, *, code: str = "") -> None:
         super().__init__(sentence)
@@ -34,7 +34,7 @@ class Retry(RelayError):  # noqa: N818 - as above
 
 
 class TransientAttemptError(Exception):
-    """The attempt failed, but not through the handler; no `handler_failed` is logged."""
+    """The attempt failed for a reason other than the handler; no `handler_failed` is logged."""
 
 
 class NotStartedError(Exception):
@@ -42,12 +42,12 @@ class NotStartedError(Exception):
 
 
 def verdict(error: BaseException | None, *, package: str = "") -> PublishResult:
-    """The result of a handler that raised this error, or that returned (None).
+    """The result of a handler.
 
     Of a foreign exception only the type and the line are kept: its text may quote the message, as in `float(card_number)`.
 
     Args:
-        error: what the handler raised.
+        error: the error that the handler raised; None if it returned.
         package: the handler's package.
     """
     if error is None:
@@ -67,7 +67,7 @@ def type_and_text(error: BaseException) -> str:
 
 
 def location(error: BaseException, package: str) -> str:
-    """Module and line of the innermost frame in the package, or else of the innermost frame."""
+    """Module and line of the innermost frame in the package; without such a frame, of the innermost frame of all."""
     frames = [(str(frame.f_globals.get("__name__")), line) for frame, line in traceback.walk_tb(error.__traceback__)]
     own = [each for each in frames if each[0].partition(".")[0] == package] or frames
     return ":".join(map(str, own[-1])) if own else ""

@@ -1,4 +1,4 @@
-"""Turns what a handler returned into the answer columns of its request's row. No I/O."""
+"""Turns a handler's result into the answer columns of the request row. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.message import Claim
 from relay.worker.outcomes import Reject
 
 HEADER: Final = "x-relay-request"
-"""Header of a message that a request's row has made; only the database knows which row."""
+"""Header of a message that was made from a request row; only the database knows which row."""
 _HEADER_JSON: Final = f'"{HEADER}"'.encode()
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 """Characters that PostgreSQL text cannot hold: NUL and lone surrogates."""
@@ -28,17 +28,17 @@ class HandlerResponse(NamedTuple):
 
 
 def is_request(claim: Claim) -> bool:
-    """Whether a request's row may wait for this message's answer."""
+    """Whether a request row may wait for this message's answer."""
     return claim.options is not None and _HEADER_JSON in claim.options
 
 
 def answer_of(returned: object, *, max_bytes: int) -> HandlerResponse:
-    """The answer in what a handler returned.
+    """The answer in a handler's result.
 
     In text, a NUL or a lone surrogate becomes U+FFFD; bytes are not changed.
 
     Args:
-        returned: a mapping from columns to values; anything else is no answer.
+        returned: a mapping from columns to values; any other result is no answer.
         max_bytes: limit of all values together.
 
     Raises:
@@ -73,11 +73,11 @@ def _json(value: object) -> str:
 
 
 def _storable(value: Any) -> Any:
-    """The value with only text that PostgreSQL can store."""
+    """The value, changed so that PostgreSQL can store all text in it."""
     if isinstance(value, str):
         return _UNSTORABLE.sub("\ufffd", value)
     if isinstance(value, float) and not math.isfinite(value):
-        # JSON has no such number; the column's type reads it from text.
+        # JSON has no such number; the column's type reads the number from text.
         return str(value)
     if isinstance(value, Mapping):
         return {_storable(name): _storable(each) for name, each in value.items()}

@@ -11,14 +11,14 @@ from relay.memory import of_text
 from relay.worker.response import HandlerResponse
 
 MAX_WAIT: Final = 30.0
-"""Seconds after which an answer stops waiting: its own transaction may hold a lock that an answer ahead of it waits for."""
+"""Seconds after which an answer stops waiting for memory: its own transaction may hold a lock for which an earlier answer waits."""
 
 
 class ResponseMemory:
     """Admits answers in turn while memory is free.
 
     Args:
-        max_bytes: limit for all answers together; the last answer may exceed it, so that one answer always fits.
+        max_bytes: limit for all answers together. The last admitted answer may exceed the limit, so that one answer always fits.
 
     """
 

@@ -30,9 +30,9 @@ from relay.worker.response_memory import ResponseMemory
 NO_CONNECTION_PAUSE = 1.0
 """Seconds before a message whose handler got no connection is released, so that it is not claimed in a tight loop."""
 LONGEST_PAUSE = 5.0
-"""Seconds at most between two attempts to write an answer while the database is unavailable."""
+"""Most seconds between two attempts to write an answer while the database is unavailable."""
 LARGE_ANSWER = 1 << 20
-"""If an answer has more characters than this, its connection is closed afterwards."""
+"""Characters of an answer above which its connection is closed afterwards."""
 BEYOND_A_LIMIT = "54"
 """SQLSTATE class of a value that PostgreSQL never accepts. psycopg counts it among the operational errors, most of which are temporary."""
 LOCK_LOST = "lock_lost"
@@ -49,7 +49,7 @@ class AnswerError(Retry):
 
 
 class RolledBackError(Retry):
-    """The handler rolled its transaction back without an error, and its message is not settled."""
+    """The handler rolled its transaction back without an error, so its message is not settled."""
 
 
 class SettledPositions:
@@ -116,15 +116,15 @@ class Transactions:
     """Runs a handler in a transaction, passes it the connection, and settles its message in that transaction.
 
     Args:
-        conninfo: names the inbox's database, where the handler writes too.
+        conninfo: the inbox's database, to which the handler also writes.
         schema: the inbox's schema.
         name: this worker's name, for the archive.
         prepare: whether statements may be prepared.
         max_bytes: limit of all answers together, as text.
-        handler: takes the message and the connection.
+        handler: the handler, which is called with the message and the connection.
         settled: collects the settled positions.
-        policy: the database's current policy.
-        emit: takes an event when an answer must be written again.
+        policy: returns the database's current policy.
+        emit: sink of an event when an answer must be written again.
 
     """
 
@@ -155,7 +155,7 @@ class Transactions:
         """Connections that have sent a large answer: libpq keeps the buffer until the connection is closed."""
 
     async def run(self, batch: Batch, claims: Sequence[Claim]) -> None:
-        """Handle one message; an error of the handler or the database is raised, and nothing is written."""
+        """Handle one message. If the handler or the database raises an error, nothing is written and this call raises it."""
         [claim] = claims
         written = False
         async with AsyncExitStack() as memory, AsyncExitStack() as transaction:
@@ -169,9 +169,9 @@ class Transactions:
         self._settled.add(claim)
 
     async def answer(self, batch: Batch, claim: Claim, returned: object) -> None:
-        """Write an answer with the settle in one transaction, and retry until it is written; raises what `run` raises.
+        """Write an answer and the settle in one transaction, and retry until they are written; raises the errors of `run`.
 
-        Without an answer to write, do nothing.
+        Without an answer to write, this call does nothing.
         """
         if not (isinstance(returned, Mapping) or is_request(claim)):
             return
@@ -184,7 +184,7 @@ class Transactions:
                     await self._settle(connection, batch, claim)
                 break
             except (psycopg.OperationalError, psycopg.errors.CheckViolation, NotStartedError) as error:
-                # The database is unavailable, busy, or has no partition for the day: the handler must not run again because of that.
+                # The database is unavailable, busy, or has no partition for the day: such a failure must not make the handler run again.
                 attempt += 1
                 self._emit(SettleFailed(1, reason(error) if isinstance(error, psycopg.Error) else str(error), attempt))
                 await asyncio.sleep(pause(attempt, longest=LONGEST_PAUSE))
@@ -193,7 +193,7 @@ class Transactions:
     async def _write_answer(
         self, connection: psycopg.AsyncConnection[Any], batch: Batch, claim: Claim, returned: object, memory: AsyncExitStack
     ) -> None:
-        """Write the answer if there is one or a row waits for one. The settle must follow, then the end of `memory`."""
+        """Write the answer if the handler returned one or a request row waits for one. The settle must follow, then the end of `memory`."""
         if not (isinstance(returned, Mapping) or is_request(claim)):
             return
         limit = self._policy().max_body_bytes
@@ -204,7 +204,7 @@ class Transactions:
         try:
             [(code, sentence)] = await (await connection.execute(self._statements["answer_request"], values)).fetchall()
         except psycopg.errors.LockNotAvailable as error:
-            # Another session may hold the row for hours: other messages need the slot, and this one is claimed again.
+            # Another session may lock the row for hours: other messages need the slot, and this message is claimed again later.
             raise AnswerError("its answer was not written: another session holds the row of its request") from error
         except psycopg.OperationalError as error:
             if not (error.sqlstate or "").startswith(BEYOND_A_LIMIT):
@@ -244,7 +244,7 @@ class Transactions:
                 raise LockLostError(TAKEN_OVER)
 
     async def _begin(self, stack: AsyncExitStack) -> psycopg.AsyncConnection[Any]:
-        """A connection in a transaction that ends with the stack. A failure here is no failed attempt of the message."""
+        """A connection in a transaction that ends with the stack. A failure here does not count as an attempt of the message."""
         while self._idle:
             # A connection that a restart has closed fails here, not in a handler.
             with suppress(psycopg.OperationalError):
