@@ -25,7 +25,7 @@ class CurrentPolicy:
     """The database's current policy.
 
     Args:
-        settings: of this relay, whose environment may differ.
+        settings: the settings in this relay's environment, which may differ from those in the database.
         emit: sink of events about settings that the database overrules.
         adopted: called with each policy.
 
@@ -39,7 +39,7 @@ class CurrentPolicy:
         self._overruled: dict[str, str] = {}
 
     def adopt(self, policy: Policy, settings: Mapping[str, str]) -> None:
-        """Take over the database's policy; report each setting in which this relay's environment differs, once."""
+        """Adopt the database's policy. Report once each setting in which this relay's environment differs."""
         self.now = policy
         self._adopted(policy)
         for name, wanted, holds in self._settings.overruled(settings):
@@ -49,7 +49,7 @@ class CurrentPolicy:
 
     @property
     def drain_seconds(self) -> float:
-        """How long a drain may take: it ends before the locks do."""
+        """How long a drain may take: it ends before the locks expire."""
         return min(self._settings.drain_seconds, LOCK_SHARE * self.now.lock_seconds)
 
 
@@ -57,8 +57,8 @@ class RelayBase:
     """The common parts, in the order of their dependencies.
 
     Args:
-        settings: of the process.
-        sink: gets all events first.
+        settings: the settings of the process.
+        sink: receives each event before the other sinks.
         direction: the direction that the schema must have.
         peers: servers without which no message can move.
         adopted: called with each policy that was read from the database.

@@ -1,4 +1,4 @@
-"""Ends a relay that must leave after some idle seconds."""
+"""Ends a relay after a number of idle seconds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relay.app.relay import Relay
 
 
 async def leave_when_idle(seconds: float, relay: Relay) -> None:
-    """Leave after `seconds` without messages in flight, with all servers up, and with no claim that may still bring messages."""
+    """Shut down after `seconds` in which all servers were up and no message was in flight, once no claim is under way."""
     window, engine = relay.base.window, relay.engine
     taken, busy_at = window.taken, time.monotonic()
     while time.monotonic() - busy_at < seconds or engine.claiming:

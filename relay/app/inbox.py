@@ -25,7 +25,7 @@ from relay.postgres.inbox import Inbox
 from relay.postgres.schema.sql_files import migrations
 
 BATCH_BYTES = 8 << 20
-"""About how many bytes of payload one write takes."""
+"""About how many bytes of payload one write contains."""
 
 
 def run(settings: Settings) -> int:
@@ -47,7 +47,7 @@ def run(settings: Settings) -> int:
 
 
 class StreamCheck:
-    """Notes a queue that is a stream at the start; a queue that becomes a stream later must not stop the others."""
+    """Notes whether a queue is a stream at the start. A queue that becomes a stream later must not stop the other queues."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()
@@ -79,7 +79,7 @@ class Receive:
     emit: events.Sink
 
     async def run(self) -> None:
-        """Wait for the database, receive until the shutdown or until a queue turns out to be a stream, then leave."""
+        """Wait for the database, then receive until the shutdown or until a queue turns out to be a stream."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.inbox.aclose)
             if await reach(self._enter, stop=self.stop, emit=self.emit):
@@ -89,7 +89,7 @@ class Receive:
         self.emit(events.Stopped(0))
 
     async def _enter(self) -> bool:
-        """Check that there is an inbox."""
+        """Check that the schema holds an inbox."""
         await self.inbox.check(migrations()[-1].version)
         self.emit(events.DatabaseUp())
         self.emit(self.receiving)
@@ -158,7 +158,7 @@ def _source(settings: Settings, queues: tuple[str, ...], inbox: Inbox, emit: eve
 
 
 def _shutdown(settings: Settings, stop: asyncio.Event, receiver: Receiver, abandon: Callable[[int], None], emit: events.Sink) -> Shutdown:
-    """The shutdown. Unacknowledged messages come again, so after the second signal the receiver does not wait for the database."""
+    """The shutdown. After the second signal the receiver does not wait for the database: unacknowledged messages are delivered again."""
     return Shutdown(
         stop=stop,
         drain=receiver.stop,

@@ -21,7 +21,7 @@ from relay.engine.settler import RetryingSettler
 
 
 def run(settings: Settings) -> int:
-    """Run the relay until SIGTERM or SIGINT; return the exit code, 0 when it left in order."""
+    """Run the relay until SIGTERM or SIGINT; return the exit code, which is 0 after an orderly shutdown."""
     log = log_of(settings)
     run_on_loop(compose(settings, log, partial(abandon, log)).serve(log))
     return 0

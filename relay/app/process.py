@@ -1,4 +1,4 @@
-"""Parts of every long-running process: a log, a loop, signals, pages for probes and scrapes, a wait for the database."""
+"""Parts of every long-running process: log, event loop, signals, HTTP pages for probes and scrapes, and a wait for the database."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def log_of(settings: Settings) -> LogSink:
 
 
 def run_on_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on the fastest available loop."""
+    """Run a coroutine to its end on the fastest available event loop."""
     if sys.platform == "win32":
         return asyncio.run(main)
     import uvloop  # noqa: PLC0415 - not on Windows
@@ -41,7 +41,7 @@ def run_on_loop(main: Coroutine[Any, Any, T]) -> T:
 async def serve(
     run: Callable[[], Awaitable[None]], *, shutdown: Shutdown, http: HttpServer | None, log: LogSink, emit: events.Sink
 ) -> None:
-    """Run to the end, with pages if there are any; SIGTERM and SIGINT begin the shutdown."""
+    """Run `run` to its end, and serve the HTTP pages if `http` is given; SIGTERM and SIGINT begin the shutdown."""
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, shutdown.signalled, signal.Signals(number).name)
     async with AsyncExitStack() as stack:

@@ -39,13 +39,13 @@ class Relay:
     maintenance: Maintenance
     http: HttpServer | None
     companions: Sequence[Companion]
-    """Run concurrently with the engine, until the engine ends."""
+    """Coroutines that run concurrently with the engine, until the engine ends."""
     before_leaving: Callable[[], Coroutine[Any, Any, None]] | None
-    """Called before the relay leaves, while the database can still be asked."""
+    """Called before the relay unregisters, while the database connection is still open."""
 
     @property
     def kept(self) -> int:
-        """Messages that keep their locks when the relay leaves."""
+        """How many messages stay locked after the shutdown."""
         return self.base.window.messages + self.engine.kept
 
     async def serve(self, log: LogSink) -> None:
@@ -53,7 +53,7 @@ class Relay:
         await serve(self.run, shutdown=self.shutdown, http=self.http, log=log, emit=self.base.emit)
 
     async def run(self) -> None:
-        """Wait for the database, start everything, move messages until the shutdown, leave."""
+        """Wait for the database, start all components, move messages until the shutdown, then unregister."""
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.base.store.aclose)
             if await reach(self._enter, stop=self.base.stop, emit=self.base.emit):
@@ -90,7 +90,7 @@ class Relay:
                 task.cancel()
 
     async def _leave(self) -> None:
-        """Free the lanes and the relay's own row; if the database does not answer, the missing heartbeat shows that the relay has gone."""
+        """Release the lanes and the relay's own row. If the database does not answer, the missing heartbeat shows that the relay ended."""
         if self.before_leaving:
             await self.before_leaving()
         kept, store = self.kept, self.base.store
@@ -113,7 +113,7 @@ def assemble(
     companions: Sequence[Companion],
     before_leaving: Callable[[], Coroutine[Any, Any, None]] | None = None,
 ) -> Relay:
-    """The relay that claims, sends and settles by these parts; `abandon` is passed to `Shutdown`."""
+    """The relay that claims, sends and settles with these parts; `abandon` is passed to `Shutdown`."""
     listener = _listener(base, intake)
     engine = _engine(base, intake, publisher, settler, listener)
     shutdown = _shutdown(base, engine, abandon)

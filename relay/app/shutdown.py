@@ -1,4 +1,4 @@
-"""How a process ends: the first signal drains, the second cuts, and a process that still hangs is abandoned."""
+"""How a process ends: the first signal drains messages in flight, the second stops waiting for them, and a hanging process is abandoned."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from relay import events
 
 GRACE = 9.0
-"""Seconds after the drain within which servers must answer; half as many after a second signal."""
+"""Seconds after the drain within which servers must answer. After a second signal, half as many."""
 
 
 class Shutdown:
@@ -18,7 +18,7 @@ class Shutdown:
         stop: set as soon as the process must end.
         drain: stops beginning new work.
         cut: stops waiting; None if the second signal abandons the process.
-        seconds: from the first signal until the process is abandoned.
+        seconds: returns the seconds from the first signal until the process is abandoned.
         in_flight: messages that are claimed and not settled.
         abandon: ends the process even if a server hangs; gets the number of messages in flight.
         emit: sink of events.
@@ -46,7 +46,7 @@ class Shutdown:
         self._signals = 0
 
     def signalled(self, name: str) -> None:
-        """Drain at the first signal, cut at each further one; after either, the wait is limited."""
+        """Drain at the first signal, and cut at each further signal. After each signal the remaining time is limited."""
         self._signals += 1
         if self._signals == 1:
             self._begin(name, "drain", self._seconds(), self._drain)
@@ -61,7 +61,7 @@ class Shutdown:
             self.signalled(name)
 
     def end(self, name: str) -> None:
-        """Drain while nothing is in flight: however long this takes, the process is not abandoned."""
+        """Drain while nothing is in flight. The process is never abandoned, however long this takes."""
         self._stop.set()
         self._emit(events.Stopping(name, "drain", 0))
         self._drain()

@@ -6,9 +6,9 @@
         connection.execute("UPDATE invoice SET paid = true WHERE id = 7")
         enqueue(connection, Message(exchange="billing", routing_key="invoice.paid", content={"invoice": 7}))
 
-Nothing here begins, commits or rolls back: the messages exist if and only if the caller's transaction commits. In autocommit mode,
-outside of a transaction, the statement commits by itself, like any other. The relay's own rules check messages before any SQL,
-so an invalid one leaves the transaction as it was. Errors of the database are psycopg's own, so that the caller's own retries work.
+No function here begins, commits or rolls back: the messages exist if and only if the caller's transaction commits. In autocommit mode,
+outside of a transaction, the statement commits by itself, like any other. The relay's own rules check messages before any SQL, so an
+invalid message leaves the transaction as it was. Errors of the database are psycopg's own, so that the caller's own retries work.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def enqueue(
     tracestate: str | None = None,
     contracts: ClientContracts | None = None,
 ) -> UUID:
-    """Insert one message in the caller's transaction and return its id; if its `dedup_key` is known, the id of the first message with it.
+    """Insert one message in the caller's transaction and return its id. If its `dedup_key` is known, return the first message's id instead.
 
     Args:
         connection: a psycopg connection, or a cursor of it; a cursor keeps its own results.
         message: a `Message`, an `OutboxModel`, or a mapping with the fields of a `Message`.
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
-        traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
-        tracestate: goes with `traceparent`.
+        traceparent: W3C trace context for the headers; by default the context of OpenTelemetry's current span.
+        tracestate: the `tracestate` that belongs to `traceparent`.
         contracts: message contracts that the message must meet, see `load_contracts`; the relay checks them in any case.
 
     Raises:
@@ -72,10 +72,10 @@ def enqueue_many(
 ) -> list[UUID]:
     """Insert messages with one statement in the caller's transaction; return their ids, in order, as `enqueue` does.
 
-    Messages with the same ordering key are sent in the given order. All travel at once, so some thousands are a good size; for more
-    there is `enqueue_copy`. Either all messages have a dedup, coalesce or bundle key, or no message has one.
+    Messages with the same ordering key are sent in the given order. One statement carries all messages, so some thousands are a good size;
+    for more messages use `enqueue_copy`. Either all messages have a dedup, coalesce or bundle key, or no message has one.
 
-    Args and errors: as `enqueue`; if a message is wrong, nothing is executed for any of them, and the error names its place.
+    Args and errors: as `enqueue`. If a message is wrong, nothing is executed for any message, and the error names the wrong one's place.
     """
     own = sync_connection(connection, "enqueue_many")
     prepared = prepare_all(messages, Trace(traceparent, tracestate), contracts)

@@ -1,4 +1,4 @@
-"""Message contracts in an application: read once and checked before any SQL; the relay checks again, by its current contracts."""
+"""Message contracts in an application: read once and checked before any SQL. The relay checks messages again by its current contracts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOG = logging.getLogger("relay.contracts")
 
 
 class ClientContracts:
-    """The contracts at the time of the read; read them again to see later ones.
+    """The contracts at the time of the read; read them again to see later contracts.
 
     Args:
         rows: the rows of the table `queue_message_contract`. A contract that this version cannot read is left to the relay.
@@ -36,7 +36,7 @@ class ClientContracts:
         return len(self._contracts)
 
     def check(self, message: Message) -> None:
-        """Check a message; a breach of a contract with mode `warn` is logged by the logger `relay.contracts`.
+        """Check a message; a breach of a contract in mode `warn` is logged by the logger `relay.contracts`.
 
         Raises:
             MessageError: the message breaks an enforced contract; the text is the one that the relay would archive. A part of a bundle
@@ -48,7 +48,7 @@ class ClientContracts:
             _LOG.warning("%s", breach.sentence)
 
     def check_all(self, messages: Iterable[Message]) -> None:
-        """Check messages; the error names the place of the first wrong one."""
+        """Check messages; the error names the place of the first wrong message."""
         for place, message in enumerate(messages, start=1):
             try:
                 self.check(message)

@@ -1,4 +1,4 @@
-"""Enqueues many messages as a stream, by COPY, with psycopg, sync or async; memory does not grow with their number."""
+"""Enqueues many messages as a stream, by COPY, with psycopg, sync or async. Memory does not grow with the number of messages."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ def enqueue_copy(
     """Stream messages into the queue in the caller's transaction; return how many there were.
 
     Each message is checked as it comes, and all or none are inserted. Within a transaction a savepoint undoes the messages before a wrong
-    one, and the transaction stays usable. A caller that wants the ids makes them (`Message.id`). Either all messages have a dedup, coalesce
+    one, and the transaction stays usable. A caller that needs the ids sets them (`Message.id`). Either all messages have a dedup, coalesce
     or bundle key, or no message has one. A message whose `dedup_key` is known already is not inserted but is counted, because COPY does not
-    report it. COPY takes no expression, so the database is asked for its time at the start of the stream, and each `delay` counts from
-    there.
+    report it. COPY cannot evaluate expressions, so the function reads the database's time at the start, and each `delay` counts from then.
 
     Args:
         connection: a psycopg connection, or a cursor of it. It is busy meanwhile: `messages` must not read from it.
         messages: an iterable of messages as for `enqueue`, such as a generator; only one is in memory at a time.
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
-        traceparent: W3C trace context for the headers; by default that of OpenTelemetry's current span.
-        tracestate: goes with `traceparent`.
+        traceparent: W3C trace context for the headers; by default the context of OpenTelemetry's current span.
+        tracestate: the `tracestate` that belongs to `traceparent`.
         contracts: message contracts that messages must meet, see `load_contracts`; the relay checks them in any case.
 
     Raises:
@@ -111,7 +110,7 @@ def _clock(rows: Sequence[tuple[str]]) -> datetime:
 
 
 def _prepare_each(messages: Iterable[MessageLike], trace: Trace, contracts: ClientContracts | None) -> Iterator[Message]:
-    """Prepare messages as they come; the first decides whether all of them have a key."""
+    """Prepare messages as they come; the first message decides whether all messages must have a key."""
     keyed = None
     for place, given in enumerate(messages, start=1):
         message = prepare_at(place, given, trace, contracts)

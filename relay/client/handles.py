@@ -1,6 +1,6 @@
 """Checks, before any SQL, the connection that a helper gets: with a wrong connection a call may return an id and enqueue nothing.
 
-Objects of other libraries are known by the names of their classes, so that none of those libraries is imported.
+Objects of other libraries are recognized by the names of their classes, so that none of those libraries is imported.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def async_connection(handle: object, call: str) -> psycopg.AsyncConnection[Any]:
 
 
 def wrong_handle(handle: object, call: str, takes: str) -> TypeError:
-    """The error for a handle that a helper does not take; it shows only the handle's type, because a URL may hold a password.
+    """The error for a handle that a helper does not accept. It shows only the handle's type, because a URL may contain a password.
 
     Args:
         handle: the application's argument.

@@ -1,4 +1,4 @@
-"""The INSERT of prepared messages: statement, parameters and returned ids; with psycopg, and for any driver."""
+"""The INSERT of prepared messages: its statement, parameters and returned ids, for psycopg and for any other driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relay.client.message import Message, MessageError
 from relay.queries.statements import statement
 
 KEYS: Final = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
-"""The columns that only the view has."""
+"""The columns that only the view for messages with a key has."""
 
 
 def insert(connection: psycopg.Connection[Any], messages: Sequence[Message], schema: str) -> list[UUID]:
@@ -45,7 +45,7 @@ def insert_name(name: str, first: Message) -> str:
 
 
 def inserted_ids(messages: Sequence[Message], rows: Iterable[Sequence[Any]]) -> list[UUID]:
-    """The ids of messages; for messages with a key, as the statement returned them.
+    """The ids of messages; for messages with a key, the ids that the statement returned.
 
     Raises:
         MessageError: retention forgot a dedup_key at the very moment of the statement; the transaction should be rolled back.

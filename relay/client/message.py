@@ -1,4 +1,4 @@
-"""A message as an application writes it: typed, and checked by the relay's own rules before any SQL."""
+"""A message as an application writes it: its fields are typed, and the relay's own rules check it before any SQL."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class MessageError(RelayError, ValueError):
 
 
 class JsonText(str):
-    """`content` that is JSON text already; stored unchanged, so that numbers keep their digits."""
+    """`content` that already is JSON text. The text is passed on unchanged, so that numbers keep their digits."""
 
     __slots__ = ()
 
 
 class Options(BaseModel):
-    """Publish options; each may also be given in camelCase (docs/options.md says what they do).
+    """Publish options, explained in docs/options.md; each may also be given in camelCase.
 
     Only the given options are stored; the relay adds `persistent` and `mandatory` if they are left out.
     """
@@ -111,13 +111,13 @@ _KEY_FIELDS: Final = frozenset({"dedup_key", "dedup_seconds", "coalesce_key", "b
 
 
 def time_ordered_uuid() -> UUID:
-    """A new uuid, version 7 (RFC 9562): neighbours in time are neighbours in the indexes."""
+    """A new uuid of version 7 (RFC 9562): uuids made one after the other are neighbours in an index."""
     milliseconds, chance = time.time_ns() // 1_000_000, int.from_bytes(os.urandom(10))
     return UUID(int=milliseconds << 80 | 0x7 << 76 | (chance >> 68 & 0xFFF) << 64 | 0b10 << 62 | chance & (1 << 62) - 1)
 
 
 def _a_time(value: object, info: ValidationInfo) -> object:
-    """Refuse what pydantic would read as seconds since 1970."""
+    """Refuse values that pydantic would read as seconds since 1970."""
     if isinstance(value, datetime) or (isinstance(value, str) and not _is_number(value)):
         return value
     kind = "a number" if isinstance(value, str) else type(value).__name__
@@ -153,10 +153,10 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
     exchange: str
-    """Empty for the default exchange, which routes to the queue that the routing key names."""
+    """The exchange; empty for the default exchange, which routes to the queue that the routing key names."""
     routing_key: str = ""
     content: Any = Field(default_factory=dict)
-    """Any JSON value, also pydantic models, dates and UUIDs, read at once; for JSON text use `JsonText`."""
+    """Any JSON value, also pydantic models, dates and UUIDs, converted at once; for JSON text use `JsonText`."""
     body: Annotated[bytes, Strict()] | None = None
     """A binary payload instead of `content`."""
     # Shared by all messages: it is immutable, and validating it again would be half of a small message's cost.
@@ -164,11 +164,11 @@ class Message(BaseModel):
     ordering_key: str | None = None
     """Messages with the same key are sent one after the other, in commit order."""
     available_at: _Time | None = None
-    """Not sent before this time."""
+    """The message is not sent before this time."""
     delay: _Length | None = None
-    """Not sent before this much time has passed since the INSERT, by the database's clock; instead of `available_at`."""
+    """How long after the INSERT the message waits, by the database's clock; instead of `available_at`."""
     expires_at: _Time | None = None
-    """Not sent after this time: archived as rejected, code expired."""
+    """The message is not sent after this time but archived as rejected, with the code expired."""
     dedup_key: str | None = None
     """A further message with this key and exchange is not enqueued."""
     dedup_seconds: Annotated[int, Strict()] | None = None
@@ -176,9 +176,9 @@ class Message(BaseModel):
     coalesce_key: str | None = None
     """Of the unsent messages with this key and exchange, only the newest is sent."""
     bundle_key: str | None = None
-    """Messages with the key, exchange and routing key that are due together become one message, a list of their contents."""
+    """Messages with this key, exchange and routing key that are due together become one message, a list of their contents."""
     id: UUID = Field(default_factory=time_ordered_uuid)
-    """Identity in queue and archive; the same id twice in the queue is refused by the database."""
+    """The message's id in queue and archive. The database refuses an id that is already in the queue."""
     _content: str = PrivateAttr(default="{}")
 
     @model_validator(mode="after")
@@ -208,7 +208,7 @@ class Message(BaseModel):
     @property
     def content_text(self) -> str:
         """The JSON text for the column `content`."""
-        # Not self._content: pydantic searches many places for it first.
+        # Not self._content: pydantic first searches many places for this attribute.
         return str((self.__pydantic_private__ or {})["_content"])
 
 
@@ -236,7 +236,7 @@ def sentence(error: ValidationError) -> str:
 
 
 def content_text(content: Any, *, quick: bool = False) -> str:
-    """The JSON text for the column `content`; ValueError with a sentence if there is none. For `quick` see `check_printed`."""
+    """The JSON text for the column `content`; ValueError with a sentence if the content is not valid. For `quick` see `check_printed`."""
     if not isinstance(content, JsonText):
         text = json_text(content, "content")
     else:
@@ -295,6 +295,6 @@ def _check_size(name: str, size: int, limit: int) -> None:
 
 
 def _problem(place: tuple[int | str, ...], text: str, kind: str) -> str:
-    """Add the field's name to pydantic's messages; our own have it already."""
+    """Add the field's name to pydantic's messages; the messages of this module already name the field."""
     text = text.removeprefix("Value error, ")
     return text if kind == "value_error" else f"{'.'.join(map(str, place))}: {text[:1].lower()}{text[1:]}"

@@ -1,4 +1,4 @@
-"""A pydantic model that says where its instances go, so that each instance is a message.
+"""A pydantic model that names the exchange and keys of its instances, so that each instance is a message.
 
 class InvoicePaid(OutboxModel, exchange="billing", routing_key="invoice.{country}.paid", ordering_key="customer"):
     invoice: int
@@ -22,7 +22,7 @@ from pydantic_core import PydanticSerializationError
 from relay.client.message import Message, MessageError, Options, sentence
 
 _KINDS: Mapping[str, type] = {"options": Options, "by_alias": bool, "dedup_seconds": int}
-"""Types of the class arguments; those that are not named here are text."""
+"""Types of the class arguments; any other class argument is text."""
 _KEYS = ("ordering_key", "dedup_key", "coalesce_key", "bundle_key")
 """Class arguments that name a field."""
 
@@ -43,7 +43,7 @@ class OutboxModel(BaseModel):
     override `outbox_routing_key`, `outbox_ordering_key` or the method of another key.
 
     Raises:
-        TypeError: when a subclass is defined: its `routing_key` or a key names none of its fields, or a class argument has the wrong type.
+        TypeError: a subclass is defined whose `routing_key` or other key names a missing field, or a class argument has the wrong type.
     """
 
     __outbox_exchange__: ClassVar[str | None] = None
@@ -73,8 +73,8 @@ class OutboxModel(BaseModel):
         """Take the class arguments.
 
         Args:
-            exchange: where its messages go; empty for the default exchange.
-            routing_key: as `str.format` takes it, with names of fields: `invoice.{country}.paid`.
+            exchange: the exchange of its messages; empty for the default exchange.
+            routing_key: a template for `str.format` with names of fields: `invoice.{country}.paid`.
             options: publish options of every message of the class.
             ordering_key: the name of the field whose value orders messages; None for no order.
             dedup_key: the name of a field; of the messages with the same value only the first is enqueued (docs/keys.md).

@@ -20,8 +20,8 @@ class Trace:
     """The trace context of one call, for messages without their own.
 
     Args:
-        traceparent: in the W3C's form; by default that of OpenTelemetry's current span, if there is one.
-        tracestate: goes with `traceparent`.
+        traceparent: W3C trace context; by default the context of OpenTelemetry's current span, if there is a span.
+        tracestate: the `tracestate` that belongs to `traceparent`.
     """
 
     def __init__(self, traceparent: str | None = None, tracestate: str | None = None) -> None:
@@ -29,7 +29,7 @@ class Trace:
         self._options = Options.model_validate({"headers": self._headers}) if self._headers else NO_OPTIONS
 
     def add_to(self, message: Message) -> Message:
-        """The message with the trace in its headers; unchanged if it has a trace already, or would become invalid."""
+        """The message with the trace in its headers. A message that has a trace already, or would become invalid, is unchanged."""
         if not self._headers:
             return message
         own = message.options.headers or {}
@@ -56,7 +56,7 @@ def prepare(message: MessageLike, trace: Trace, contracts: ClientContracts | Non
 
 
 def prepare_at(place: int, message: MessageLike, trace: Trace, contracts: ClientContracts | None) -> Message:
-    """As `prepare`, for one of many; the error names its place."""
+    """Like `prepare`, for one of several messages; the error names the message's place."""
     try:
         return prepare(message, trace, contracts)
     except MessageError as error:
@@ -76,7 +76,7 @@ def prepare_all(messages: Iterable[MessageLike], trace: Trace, contracts: Client
 
 
 def check_keyed(place: int, message: Message, *, keyed: bool) -> None:
-    """Refuse a message for another table than the messages before: two statements would preserve neither order nor atomicity.
+    """Refuse a message that belongs in another table than those before it: two statements would preserve neither order nor atomicity.
 
     Args:
         place: the message's place in its call, from 1.
@@ -84,7 +84,7 @@ def check_keyed(place: int, message: Message, *, keyed: bool) -> None:
         keyed: whether the messages before it have a key.
 
     Raises:
-        MessageError: only the message has a key, or only those before it have one; the error names its place.
+        MessageError: either this message or the messages before it have a key, but not both; the error names the message's place.
     """
     if message.keyed is keyed:
         return

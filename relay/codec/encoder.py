@@ -21,7 +21,7 @@ _CACHE_BYTES: Final = 4 << 20
 _CACHED_TEXT: Final = 4096
 """Compiled options are not cached if their text is longer than this, in bytes."""
 _OTHER_PROPERTIES: Final = 3072
-"""Bytes of the header frame reserved for everything but the headers: nine short strings, the relay's two headers, fixed fields, framing."""
+"""Bytes of the header frame reserved for everything except headers: nine short strings, the relay's two headers, fixed fields, framing."""
 _DEFAULT_FRAME_MAX: Final = 131_072
 
 _METHOD, _HEADER, _BODY = b"\x01", b"\x02", b"\x03"
@@ -39,7 +39,7 @@ _UUID_LENGTH: Final = 36
 
 
 class Encoded(tuple[bytes, ...]):
-    """One message's frames, cut where the channel's number belongs. So each part ends with the type of the next frame."""
+    """The frames of one message, split where the channel number must be inserted. So each part ends with the type of the next frame."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ def encode_batch(encodeds: Iterable[Encoded], channel: int) -> bytes:
     parts = [_METHOD]
     for encoded in encodeds:
         parts += encoded
-    # The last part ends with the type of a next frame, which does not exist.
+    # The last part ends with the type of a next frame, but no frame follows.
     parts[-1] = parts[-1][:-1]
     return channel.to_bytes(2, "big").join(parts)
 
@@ -63,10 +63,10 @@ class Encoder:
     """Encodes claims for one connection, whose `frame_max` was negotiated."""
 
     def __init__(self, *, frame_max: int, max_body_bytes: int, allowed_exchanges: Sequence[str] | None) -> None:
-        """Args are plain values.
+        """Encode for one connection.
 
         Args:
-            frame_max: bytes of a whole frame as negotiated; 0 means no limit, and 131,072 is used.
+            frame_max: negotiated bytes of a whole frame; 0 means no limit, and then 131,072 is used.
             max_body_bytes: limit of a message's payload.
             allowed_exchanges: names or globs (`orders.*`); None allows all, `*` includes the default exchange.
         """
@@ -81,7 +81,7 @@ class Encoder:
     def encode(self, claim: Claim) -> Encoded | PublishResult:
         """Encode one claim, or return a result INVALID with a code and a sentence that says why it can never be sent.
 
-        Never raises because of a message's content; running out of memory is not the message's fault and is raised.
+        Never raises because of a message's content. It raises MemoryError, because lack of memory is not the message's fault.
         """
         try:
             return self._encode(claim)
@@ -122,7 +122,7 @@ class Encoder:
         return method
 
     def _plan(self, text: bytes) -> Plan:
-        """The compiled options, cached: many messages carry the same ones."""
+        """The compiled options, cached: many messages carry the same options."""
         if len(text) > LONGEST:
             sentence = f"options is longer than {LONGEST} bytes as text; write numbers of that many digits as strings"
             raise OptionsError("headers_too_large", sentence)
@@ -145,7 +145,7 @@ class Encoder:
 
 
 class Encoders:
-    """Makes the encoder of each connection, and changes the limit of the newest one.
+    """Makes the encoder of each connection, and changes the payload limit of the newest encoder.
 
     Args:
         max_body_bytes: limit of a payload, see `Encoder`.
@@ -171,7 +171,7 @@ class Encoders:
 
 
 class _Plain:
-    """The content header of a message without options, as one pack."""
+    """The content header of a message without options, made by a single `struct` pack."""
 
     def __init__(self, content_type: bytes) -> None:
         table = _RELAY_ID + _UUID_LENGTH.to_bytes(4, "big")
@@ -192,7 +192,7 @@ _PLAIN_OCTETS: Final = _Plain(_OCTETS)
 
 
 def _content_header(chosen: Plan, claim: Claim) -> bytes:
-    """The header frame; the relay's own headers come last, after the application's."""
+    """The header frame; the relay's own headers come last, after the application's headers."""
     table = chosen.headers + _RELAY_ID + _long_string(claim.id)
     if claim.replay_of is not None:
         table += _REPLAY_OF + _long_string(claim.replay_of)
@@ -234,5 +234,5 @@ def _too_large(claim: Claim, limit: int) -> OptionsError:
 
 
 def _matcher(patterns: Sequence[str]) -> re.Pattern[str]:
-    """One expression for exact names and globs; without patterns it matches nothing."""
+    """One regular expression for exact names and globs; without patterns it matches nothing."""
     return re.compile("|".join(part for pattern in patterns for part in (re.escape(pattern), translate(pattern))) or "(?!)")

@@ -10,25 +10,25 @@ from typing import Final
 MOST_DIGITS: Final = 131_072
 """Most digits before the decimal point (PostgreSQL, "Arbitrary Precision Numbers")."""
 MOST_DECIMALS: Final = 16_383
-"""Most digits after the decimal point; JSON with more is refused."""
+"""Most digits after the decimal point; PostgreSQL refuses JSON with more."""
 PRINTED_LIMIT: Final = 65_536
-"""Bytes that any content may have as text, however few bytes it is stored in (sql/0002_validity.sql)."""
+"""Bytes that any content may have as text, however few bytes are stored for it (sql/0002_validity.sql)."""
 PRINTED_TIMES: Final = 32
-"""A longer content may have this many bytes of text for each stored byte."""
+"""Bytes of text that a longer content may have for each stored byte."""
 GROWTH: Final = 8
-"""How many times the length of a text without blanks its numbers may add without taking long: PostgreSQL writes 26 MB a second."""
+"""Written out, numbers may add this many times a text's length without blanks before it takes long: PostgreSQL writes 26 MB a second."""
 _EXPONENT: Final = re.compile(r"[0-9][eE][+-]?[0-9]")
 
 
 def as_stored(text: str) -> str:
-    """The JSON text, with whole numbers as integers if they were written with an exponent."""
+    """The JSON text; whole numbers that have an exponent become integers without exponents."""
     return json.dumps(json.loads(text, parse_float=_stored), ensure_ascii=False, separators=(",", ":")) if _has_exponents(text) else text
 
 
 def check_printed(text: str, size: int, *, quick: bool = False) -> None:
-    """Refuse a content of `size` bytes if the database certainly would: with all numbers written out, it is too long for its stored size.
+    """Refuse a content of `size` bytes if the database would certainly refuse it, because its numbers written out make the text too long.
 
-    With `quick` refuse also what the database takes much longer to write out than to read.
+    With `quick`, also refuse a content that takes the database much longer to write out than to read.
 
     Raises:
         ValueError: one sentence.
@@ -45,7 +45,7 @@ def check_printed(text: str, size: int, *, quick: bool = False) -> None:
 
 
 def _has_exponents(text: str) -> bool:
-    """Whether a number may have an exponent; strings do not count."""
+    """Whether the text may contain a number with an exponent. A string that looks like one also matches."""
     return _EXPONENT.search(text) is not None
 
 

@@ -13,15 +13,15 @@ _NOT_UTF8: Final = "content holds text that is not valid UTF-8; escape it or lea
 _ESCAPE: Final = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)", re.DOTALL)
 """Matches an escape in JSON. A lone half of a surrogate pair is captured as a group."""
 MOST_COMPARED: Final = 8_000_000_000
-"""Limit of the bytes that PostgreSQL may compare to sort the names of an object for `jsonb`; takes 0.3 s (PostgreSQL 15). In a malicious
-order it compares each name with a twelfth of all the object's names, and cannot be cancelled."""
+"""Limit of the bytes that PostgreSQL may compare to sort the names of an object for `jsonb`; such a sort takes 0.3 s (PostgreSQL 15). If
+the names come in a malicious order, PostgreSQL compares each name with a twelfth of all names, and the sort cannot be cancelled."""
 COMPARISON: Final = 32
-"""Fixed cost of one comparison, counted as this many bytes in addition to those of the names."""
+"""Fixed cost of one comparison, counted as this many bytes in addition to the bytes of the names."""
 _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 def json_text(value: Any, name: str) -> str:
-    """JSON that PostgreSQL accepts: no NaN, no NUL, no half of a surrogate pair; otherwise ValueError with a sentence."""
+    """JSON text that PostgreSQL accepts, without NaN, NUL or half a surrogate pair; ValueError with a sentence if that is impossible."""
     text = _quick_text(value)
     if text is None:
         text = _exact_text(value, name)
@@ -30,7 +30,7 @@ def json_text(value: Any, name: str) -> str:
 
 
 def _quick_text(value: Any) -> str | None:
-    """JSON in a tenth of the time; None if something may be wrong, so that `_exact_text` must find out."""
+    """JSON text in a tenth of the time of `_exact_text`. None if something may be wrong, in which case `_exact_text` must be called."""
     try:
         text = to_json(value, inf_nan_mode="constants").decode()
     except (ValueError, TypeError, RecursionError):
@@ -67,7 +67,7 @@ def check_json(text: str) -> None:
 
 
 def walk_json(text: str, on_constant: Callable[[str], Any]) -> None:
-    """Read JSON without keeping its values: of a number or an object only the length is computed. Raises what `json.loads` raises.
+    """Read JSON without keeping its values: only the length of each number and object is computed. Raises the errors of `json.loads`.
 
     Converting a long number takes long, and millions of numbers or objects take memory.
     """

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 SHORT_LIMIT: Final = 255
-"""Most bytes of a short string: of names and of every text property."""
+"""Most bytes of a short string, the type of names and of every text property."""
 EXPIRATION_LIMIT: Final = 4_294_967_295
-"""Most milliseconds; for more the broker closes the channel."""
+"""Most milliseconds; for a larger number the broker closes the channel."""
 TIMESTAMP_LIMIT: Final = 253_402_300_799
 """Seconds; the end of the year 9999, after which consumers fail to decode the message."""
 LONGEST: Final = 8 << 20
 """Most bytes of options as JSON text: more than the largest headers take, even if all are doubles written with all their zeros. PostgreSQL
 stores in a few bytes a number that it prints in 16,000 bytes."""
 REPLY_ADDRESS: Final = "amq.rabbitmq.reply-to."
-"""The prefix of routing keys of RabbitMQ's direct reply-to. Exchange `''` reads the rest as the address of a process: RabbitMQ 3.10 closes
-the connection over an invalid address."""
+"""The prefix of routing keys of RabbitMQ's direct reply-to. Exchange `''` reads the rest of the key as the address of a process: RabbitMQ
+3.10 closes the connection over an invalid address."""
 KEY_LIST: Final = f"a list of strings, each of at most 255 bytes, none beginning with {REPLY_ADDRESS}"
 RESERVED_KEY: Final = (
     f"routing_key must not begin with {REPLY_ADDRESS}: RabbitMQ takes such a key for the address of a consumer, "
@@ -63,7 +63,7 @@ def printable(text: str) -> str:
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The JSON object in `text`, integers exact.
+    """The JSON object in `text`; integers keep their exact values.
 
     Raises:
         OptionsError: the text is no JSON object.
@@ -119,7 +119,7 @@ def _same(one: Any, other: Any) -> bool:
 class _Rule(NamedTuple):
     sentence: str
     check: Callable[[Any], str]
-    """Code of what is wrong with a value, empty if nothing is."""
+    """Returns the error code for a value; empty if the value is valid."""
 
 
 def _whole(value: Any, low: int, high: int) -> str:
@@ -129,7 +129,7 @@ def _whole(value: Any, low: int, high: int) -> str:
 
 
 def check_text(value: Any) -> str:
-    """Code of what is wrong with a value that must be a short string, empty if nothing is."""
+    """The error code for a value that must be a short string; empty if the value is valid."""
     if not isinstance(value, str):
         return "option_type"
     return "" if len(value.encode()) <= SHORT_LIMIT else "option_too_long"
@@ -145,12 +145,12 @@ def _check_keys(value: Any) -> str:
 
 
 def check_key(value: Any) -> str:
-    """Code of what is wrong with a value that must be a routing key, empty if nothing is."""
+    """The error code for a value that must be a routing key; empty if the value is valid."""
     return check_text(value) or ("reply_to_reserved" if value.startswith(REPLY_ADDRESS) else "")
 
 
 def check_key_list(value: Any) -> str:
-    """Code of what is wrong with a value that must be a list of routing keys, empty if nothing is."""
+    """The error code for a value that must be a list of routing keys; empty if the value is valid."""
     return _check_keys(value) if isinstance(value, list) else "option_type"
 
 
@@ -161,7 +161,7 @@ def _check_expiration(value: Any) -> str:
 
 
 def _check_delivery_mode(value: Any) -> str:
-    # For amqplib "2" and true mean persistent; "1" would mean persistent there too, so it is refused.
+    # amqplib reads "2" and true as persistent. It would also read "1" as persistent, so "1" is refused.
     return "" if value is True or value == "2" else _whole(value, 1, 2)
 
 
@@ -171,7 +171,7 @@ def _check_reply_to(value: Any) -> str:
 
 
 def _check_type(value: Any) -> str:
-    # RabbitMQ reads the body of such a message as encoded AMQP 1.0; if it is something else, a stream closes the whole connection.
+    # RabbitMQ reads the body of such a message as encoded AMQP 1.0; over any other body, a stream closes the whole connection.
     return "type_reserved" if value == "amqp-1.0" else check_text(value)
 
 

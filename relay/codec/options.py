@@ -17,9 +17,9 @@ HEADER_NAME_LIMIT: Final = 128
 DEPTH_LIMIT: Final = 64
 """Most levels of lists and objects below `headers`."""
 VALUES_LIMIT: Final = 8000
-"""Most values in headers, including lists and objects. Each takes 2 us to encode, however short it is: 25,000 of them took 50 ms."""
+"""Most values in headers, including lists and objects. Each value takes 2 us to encode, however short it is: 25,000 values took 50 ms."""
 FILTER_HEADER: Final = "x-stream-filter-value"
-"""A header that streams of RabbitMQ 3.13 and later read. They close the publisher's connection over anything but a short string."""
+"""A header that streams of RabbitMQ 3.13 and later read. They close the publisher's connection over any value except a short string."""
 RELAY_HEADERS: Final = ("x-relay-id", "x-relay-replay-of")
 """Headers that only the relay sets; they are left out if an application copied them from a received message."""
 BROKER_HEADERS: Final = (
@@ -27,15 +27,15 @@ BROKER_HEADERS: Final = (
     *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "x-delivery-count", "x-acquired-count", "x-stream-offset"),
     *("x-received-from", "x-shovelled", "x-invalid-headers", "x-exchange", "x-routing-key", "x-cc", "x-reply-to-topic"),
 )
-"""Headers that RabbitMQ, its federation, its shovels and MQTT write and read; they are left out too. A dead-lettering queue of RabbitMQ
-3.10 crashes over an `x-death` of another form, and loses other messages too."""
+"""Headers that RabbitMQ, its federation, its shovels and MQTT write and read; they are left out too. In RabbitMQ 3.10, a dead-lettering
+queue crashes over an `x-death` of another form, and other messages are lost too."""
 CORRELATION_HEADER: Final = "x-correlation-id"
-"""A header that RabbitMQ 4 reads for MQTT subscribers, whose connections end over anything but a string. It is left out if it is not a
-string; applications use that name too."""
+"""A header that RabbitMQ 4 reads for MQTT subscribers, whose connections end over any value except a string. It is left out only if it is
+not a string, because applications use that name too."""
 BROKER_PREFIXES: Final = ("x-amqp-1.0-", "x-basic-", "x-mqtt-")
-"""Prefixes of names. Under them streams keep properties and sections of AMQP 1.0, and MQTT keeps its quality of service; these headers
-are left out too. An unexpected value closes the connection of the publisher, of every consumer of the stream, or of an MQTT subscriber
-(RabbitMQ 3.10.8)."""
+"""Prefixes of header names. Headers with these prefixes are left out too: streams use them for properties and sections of AMQP 1.0, and
+MQTT for its quality of service. An unexpected value closes the connection of the publisher, of every consumer of the stream, or of an MQTT
+subscriber (RabbitMQ 3.10.8)."""
 
 
 class Plan(NamedTuple):
@@ -89,7 +89,7 @@ def _compile(found: dict[str, tuple[str, Any]], headers_limit: int) -> Plan:
     coding_flag, coding = _properties((("content_encoding", 14),), values)
     return Plan(
         mandatory=mandatory,
-        # content_type, headers, delivery_mode and message_id are always there.
+        # content_type, headers, delivery_mode and message_id are always set.
         flags=0b1011_0000_1000_0000 | coding_flag | middle_flags | tail_flags,
         content_type=None if content_type is None else short_string(content_type),
         content_encoding=coding,

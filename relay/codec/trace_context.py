@@ -1,4 +1,4 @@
-"""The W3C trace context that a message carries from where it is enqueued. Nothing here raises: a trace must not break a transaction.
+"""The W3C trace context that a message carries from its INSERT on. No function here raises: a trace must not break a transaction.
 
 `sql/0002_validity.sql` has the same pattern; there a plain INSERT takes the context from `SET LOCAL relay.traceparent`.
 """
@@ -18,9 +18,9 @@ _PART_LIMIT: Final = 256
 
 
 def trace_headers(traceparent: str | None = None, tracestate: str | None = None) -> dict[str, str]:
-    """Headers of the given trace, or else of OpenTelemetry's current span, or else none.
+    """Headers of the given trace, or otherwise of OpenTelemetry's current span; empty without either.
 
-    A value without the W3C's form counts as not given.
+    A value that does not have the W3C's form counts as not given.
     """
     if not _is_traceparent(traceparent):
         traceparent, tracestate = _current()
@@ -45,7 +45,7 @@ def _is_tracestate(text: object) -> bool:
 
 
 def _current() -> tuple[str | None, str | None]:
-    """The context of OpenTelemetry's current span; an application that has spans has imported the package."""
+    """The context of OpenTelemetry's current span, if the application has imported that package."""
     api = sys.modules.get("opentelemetry.trace")
     if api is None:
         return None, None

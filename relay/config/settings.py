@@ -1,4 +1,4 @@
-"""Settings, validated together by `load`; components get plain values and never read the environment."""
+"""Settings, which `load` validates together; components get plain values and never read the environment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from relay.net.secret_url import Secret, SecretFile
 from relay.net.transport_security import weakens
 
 LOCK_SHARE = 0.8
-"""Share of the lock time that a drain may take; after it, other relays may reclaim messages that still wait for confirms."""
+"""Share of the lock time that a drain may take. After the lock time, other relays may reclaim messages that still wait for confirms."""
 POLICY = (
     "max_attempts", "backoff_base", "backoff_max", "lock_seconds", "max_body_bytes", "retention_days", "dead_retention_days",
     "received_retention_days", "unroutable", "on_dead_key", "on_lock_expired", "archive", "notify", "direction",
@@ -35,7 +35,7 @@ class SettingDoc(NamedTuple):
     name: str
     variable: str
     secret: bool
-    """Whether a file may hold it."""
+    """Whether the value may be in a file."""
     default: str
     meaning: str
 
@@ -45,7 +45,7 @@ EMPTY_VALUES = {"http_port": None, "allowed_exchanges": "", "work_seconds": None
 
 
 class Settings(Fields):
-    """Every setting by its name without the prefix; made by `load`, or in tests by keyword arguments."""
+    """Every setting by its name without the prefix. `load` makes an instance; tests pass keyword arguments."""
 
     _files: dict[str, RawSetting] = PrivateAttr(default_factory=dict)
     """Settings that were read from a file, by name."""
@@ -59,12 +59,12 @@ class Settings(Fields):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take arguments only: `load` alone reads the environment."""
+        """Read keyword arguments only: `load` alone reads the environment."""
         del settings_cls, env_settings, dotenv_settings, file_secret_settings
         return (init_settings,)
 
     def secret(self, name: str, *, changed: Callable[[], None], kept: Callable[[str], None]) -> Secret:
-        """The URL of this name for each new connection; if a file holds it, the file is read again each time, see `SecretFile`."""
+        """The URL of this name, for each new connection. A URL in a file is read again each time, see `SecretFile`."""
         given = self._files.get(name)
         if given is None or given.file is None:
             return str(getattr(self, name).get_secret_value())
@@ -78,7 +78,7 @@ class Settings(Fields):
 
     @property
     def conninfo(self) -> str:
-        """Conninfo of the queue's database, with its password; empty leaves everything to libpq's `PG*`."""
+        """Conninfo of the queue's database, with its password; if empty, libpq reads its `PG*` variables."""
         return self.database_url.get_secret_value()
 
     @property
@@ -101,10 +101,10 @@ class Settings(Fields):
         return {name: as_text(getattr(self, name)) for name in POLICY if name in self.model_fields_set}
 
     def under(self, database: Mapping[str, str]) -> Self:
-        """These settings with the database's policy, which wins.
+        """These settings, overridden by the database's policy.
 
         Raises:
-            SettingsError: the policy has a value that is unknown to this relay.
+            SettingsError: the policy has a value that this relay does not know.
         """
         values = {name: text for name, text in database.items() if name in POLICY}
         policy, wrong = _validate(values)
@@ -126,7 +126,7 @@ class Settings(Fields):
 
 
 def load(environ: Mapping[str, str], env_file: Path | None = Path(".env")) -> Settings:
-    """Read and check every setting; `env_file` has the settings that `environ` lacks, None for no file.
+    """Read and check every setting. `env_file` adds the settings that `environ` lacks; None means no file.
 
     Raises:
         SettingsError: one sentence for each mistake, each on a line of its own.
@@ -168,7 +168,7 @@ def _weakened(origin: str, option: str) -> str:
 
 
 def _validate(values: Mapping[str, Any]) -> tuple[Settings, set[str]]:
-    """Settings from the valid values, and the names of the invalid ones."""
+    """Settings from the valid values, and the names of the invalid settings."""
     named = {Settings.model_fields[name].alias or name: value for name, value in values.items()}
     try:
         return Settings(**named), set()
@@ -180,7 +180,7 @@ def _validate(values: Mapping[str, Any]) -> tuple[Settings, set[str]]:
 
 
 def _contradictions(settings: Settings) -> list[tuple[tuple[str, ...], str]]:
-    """Names of settings that contradict each other, and the sentence about it."""
+    """Names of settings that contradict each other, each group with its error sentence."""
     longest = LOCK_SHARE * settings.lock_seconds
     found = []
     if settings.backoff_base > settings.backoff_max:

@@ -34,10 +34,10 @@ def gather(
     """Settings by name, and one sentence for each mistake.
 
     Args:
-        environ: wins over the file.
-        env_file: read if it exists; None for no file.
+        environ: the environment, which overrides the file.
+        env_file: a `.env`, read if it exists; None for no file.
         names: all settings, e.g. `RELAY_WINDOW`.
-        secrets: settings that a file may hold, named by `NAME_FILE`.
+        secrets: settings whose value may be in a file that `NAME_FILE` names.
         empty: settings that may be empty; any other empty variable counts as unset.
 
     """

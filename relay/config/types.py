@@ -19,12 +19,12 @@ from relay.net.webhook_signature import SECRET, keys
 
 _BEYOND_POSTGRESQL_LOGIN = re.compile(r"postgres(?:ql)?://(?:[^@/]*@)?([^?]*)", re.DOTALL)
 _BEYOND_AMQP_HOST = re.compile(r"amqps?://[^/?#]*(.*)", re.DOTALL)
-"""The parts that libpq and the AMQP library read as host and path. An @ there means that a password was not percent-encoded: a part of it
-would be taken as a host, a port or a database, and errors would show it."""
+"""The parts that libpq and the AMQP library read as host and path. An @ in these parts means that a password was not percent-encoded:
+a part of the password would be read as a host, a port or a database, and errors would show it."""
 _NO_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
-"""A percent sign that is not encoded; the AMQP library accepts it unchanged, and libpq refuses it."""
+"""A percent sign that is not encoded. The AMQP library accepts such a sign unchanged, and libpq refuses it."""
 _ROLE_PREFIX = re.compile(r"(?!pg_)[a-z][a-z0-9_]{0,53}")
-"""The longest prefix makes, with _ and the longest name of a role, a name of 63 bytes, PostgreSQL's limit."""
+"""The longest prefix, with _ and the longest role name after it, has 63 bytes, which is PostgreSQL's limit of a name."""
 _UNKNOWN_PARAMETER = re.compile(r'invalid URI query parameter: "(.*)"')
 
 
@@ -81,10 +81,10 @@ def _checked_amqp(value: SecretStr) -> SecretStr:
 
 
 def advice(url: str) -> str:
-    """Advice on a wrong URL, which itself is not shown; empty for a text that is no URL."""
+    """Advice on a wrong URL, without the URL itself; empty for a text that is no URL."""
     if not re.match(r"\w+://", url):
         return ""
-    # A text after the question mark may be a part of a password; then an @ follows.
+    # If an @ follows the question mark, the text after the question mark may be a part of a password.
     wrong = None if "@" in url.partition("?")[2] else _wrong_option(url)
     return f" {wrong}" if wrong else " In a URL user, password and names must be percent-encoded: @ as %40, / as %2F, # as %23, % as %25."
 

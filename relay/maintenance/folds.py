@@ -12,15 +12,15 @@ from relay.events.schedules import KeyFails, KeyRecovered, KeysFolded
 from relay.maintenance.schedules import FailureReports
 
 REST = 10
-"""Pause after a scan of all waiting messages, as a multiple of its duration. The scan also passes folded messages that an old snapshot
-keeps: 0.2 s for each million of them."""
+"""Pause after a scan of all waiting messages, as a multiple of the scan's duration. The scan also passes over folded messages that an old
+snapshot keeps, which takes 0.2 s for each million of these messages."""
 
 
 class NextFold(NamedTuple):
     """The result of a scan of waiting messages."""
 
     due_in: float | None
-    """Seconds until the next message is due; None if there is none."""
+    """Seconds until the next message is due; None if no message waits."""
     since: float
     """A time in seconds since 1970; before it, no visible message is due."""
     took: float
@@ -31,11 +31,11 @@ class Folded(NamedTuple):
     """The result of a fold."""
 
     messages: int
-    """How many messages the fold took."""
+    """How many messages the fold removed from the waiting messages."""
     superseded: int
-    """How many of them were replaced."""
+    """How many of these messages were replaced by newer ones."""
     bundled: int
-    """How many of them were sent within another message."""
+    """How many of these messages are sent within another message."""
     due_in: float | None
     """As in `NextFold`."""
     since: float
@@ -63,7 +63,7 @@ class Folds:
 
     Args:
         store: scans and folds.
-        emit: takes counts and failures.
+        emit: sink of counts and failures.
     """
 
     def __init__(self, store: FoldStore, emit: events.Sink) -> None:
@@ -74,7 +74,7 @@ class Folds:
         self._rest_until = 0.0
 
     async def due_in(self) -> float | None:
-        """Find when the next message is due; return the seconds until then, or None if there is none."""
+        """Find out when the next message is due; return the seconds until then, or None if no message waits."""
         before, everything = self._since, time.monotonic() >= self._rest_until
         found = await self._store.fold_in(-math.inf if everything else before)
         if everything:
@@ -93,5 +93,5 @@ class Folds:
         return done.messages, done.due_in
 
     def _begin_at(self, since: float, before: float) -> None:
-        """Set where the next scan begins; not after a message that another scan has found meanwhile."""
+        """Set where the next scan begins, but never after a message that another scan has found meanwhile."""
         self._since = since if self._since == before else min(self._since, since)

@@ -31,9 +31,9 @@ class LockRenewer:
     Args:
         store: renews locks.
         window: the messages in flight.
-        lock_seconds: how long a lock lasts by the current policy.
-        silent: seconds without a confirm, for each exchange.
-        emit: takes failed renewals.
+        lock_seconds: returns how long a lock lasts by the current policy.
+        silent: returns the seconds without a confirm, for each exchange.
+        emit: sink of failed renewals.
     """
 
     def __init__(

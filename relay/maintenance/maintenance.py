@@ -27,8 +27,8 @@ LANE_SECONDS = 2.5
 GAUGE_SECONDS = 15.0
 """Seconds between two reads of the queue for metrics: the usual interval of a scrape."""
 REST = 4.0
-"""Pause after a slow task, as a multiple of its duration. Folds, schedules and the scrub use the same connection, which no slow task has
-for more than a fifth of the time."""
+"""Pause after a slow task, as a multiple of its duration. Folds, schedules and the scrub use the same connection, which no slow task
+occupies for more than a fifth of the time."""
 MINUTE = 60.0
 HOUR = 3600.0
 
@@ -37,19 +37,19 @@ class MaintenanceStore(ForeignStore, FoldStore, Protocol):
     """The statements behind the tasks; each may raise StoreError."""
 
     async def heartbeat(self, state: Mapping[str, object], places: Places = NOWHERE) -> None:
-        """Report that this relay is alive, and its positions."""
+        """Report this relay's state and places, and that it is alive."""
 
     async def sweep_minute(self) -> tuple[int, int]:
-        """Sweep expired locks and note when the database's clock was set; return how many were released and archived."""
+        """Sweep expired locks, and note changes of the database's clock; return how many messages were released and archived."""
 
     async def ensure_partitions(self) -> int:
-        """Create the archive's partitions ahead; return how many."""
+        """Create the archive's partitions in advance; return how many were created."""
 
     async def retain(self) -> tuple[int, int]:
         """Drop one day and delete some dead messages past their retention; return how many days and messages were removed."""
 
     async def renotify(self) -> None:
-        """In mode `always`, notify again of waiting messages."""
+        """In the mode `always`, notify relays again of waiting messages."""
 
     async def read_gauges(self) -> Mapping[str, float | None]:
         """The state of the queue, for metrics."""
@@ -62,10 +62,10 @@ class MaintenanceStore(ForeignStore, FoldStore, Protocol):
         """
 
     async def refresh_contracts(self) -> None:
-        """Load the message contracts if the policy that was read last has new ones."""
+        """Load the message contracts if the last policy that was read has new contracts."""
 
     async def run_schedules(self) -> tuple[int, float | None]:
-        """Insert the messages of due schedules; return how many, and the seconds until the next tick (None without one)."""
+        """Insert the messages of due schedules; return how many, and the seconds until the next tick (None without a tick)."""
 
     async def failing_schedules(self) -> Mapping[str, str]:
         """Why schedules fail, by name."""
@@ -150,7 +150,7 @@ class Maintenance:
         )
 
     def _foreign_tasks(self) -> PeriodicTasks:
-        """One run renumbers everything, page by page. Other tasks use the same connection between pages, before the run has ended."""
+        """The task that renumbers: one run does all the work, page by page. Between pages, other tasks use the same connection."""
         return PeriodicTasks(PeriodicTask(TASK, MINUTE, self._renumbering.run), emit=self._emit)
 
     async def _refresh_policy(self) -> None:
@@ -161,7 +161,7 @@ class Maintenance:
             self._wrong_direction()
             raise
         self._paused = controls.paused
-        # A relay that misses one heartbeat keeps its share of the limits. Otherwise the first relay back after an outage would use them up.
+        # A relay that misses one heartbeat keeps its share of the limits. Otherwise, after an outage, the first relay would use them up.
         relays, self._relays = max(self._relays, controls.relays), controls.relays
         self._intake.limit(controls.limits, relays)
         self._report_limits(controls.limits)

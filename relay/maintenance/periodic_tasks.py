@@ -14,7 +14,7 @@ from relay.errors import StoreError
 JITTER_SHARE = 0.1
 """Random share of the interval by which a task runs earlier or later, so that relays started together do not sweep together."""
 CONTINUE_SECONDS = 5.0
-"""Seconds until a task with work left runs again; it works in small steps so that no other task waits long."""
+"""Seconds until a task with work left runs again. Such a task works in small steps, so that no other task waits long."""
 MAX_RETRY_SECONDS = 2.0
 """Longest wait in seconds before a failed task is retried."""
 
@@ -37,9 +37,9 @@ class PeriodicTasks:
     """Runs tasks one after the other, each when it is due; reports and retries a failed task.
 
     Args:
-        tasks: run in this order when several are due.
-        emit: takes failures.
-        rest: least pause after a run, as a multiple of its duration.
+        tasks: the tasks, which run in this order when several are due.
+        emit: sink of failures.
+        rest: shortest pause after a run, as a multiple of the run's duration.
     """
 
     def __init__(self, *tasks: PeriodicTask, emit: events.Sink, rest: float = 0.0) -> None:

@@ -1,4 +1,4 @@
-"""Gives messages of another cluster (a restored dump) transaction ids of this cluster: all messages at start, new ones each minute."""
+"""Gives messages of another cluster (a restored dump) transaction ids of this cluster: all at the start, later messages each minute."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TASK = "messages of another cluster"
 OTHER_RELAY_POLL = 0.2
 """Seconds between two checks whether another relay has finished."""
 PROGRESS_MESSAGES = 500_000
-"""Messages searched between two progress reports: some seconds."""
+"""Messages searched between two progress reports; this takes some seconds."""
 PAUSE = 10
 """Rest after a scan that left messages behind, as a multiple of the scan's duration."""
 
@@ -29,7 +29,7 @@ class Renumbered(NamedTuple):
     searched: int | None
     """How many messages were searched; None while another session is renumbering."""
     left_behind: str | None = None
-    """At the end of a scan that left messages behind: the first of them, and the reason."""
+    """At the end of a scan that left messages behind: the first such message, and the reason."""
 
 
 class ForeignStore(Protocol):
@@ -40,11 +40,11 @@ class ForeignStore(Protocol):
 
 
 class Renumbering:
-    """Renumbers step by step, and reports it.
+    """Renumbers step by step, and reports the progress.
 
     Args:
         store: renumbers messages.
-        emit: takes progress and failures.
+        emit: sink of progress and failures.
         renumbered: called after a step that renumbered messages, because the claims' heads may be above them.
 
     """
@@ -59,7 +59,7 @@ class Renumbering:
         self._rests_until = 0.0
 
     async def run(self) -> bool:
-        """Renumber everything, unless another relay is doing it; returns False, because no work is left."""
+        """Renumber everything, unless another relay is doing this work. Returns False, because no work is left."""
         clock = asyncio.get_running_loop().time
         began = clock()
         if began < self._rests_until:

@@ -1,4 +1,4 @@
-"""Runs due schedules or folds in the database, at the time that the database has given."""
+"""Runs due schedules or folds in the database, at the time that the database has named."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PAUSE = 1.0
 
 
 class Schedules:
-    """Waits for the next tick, which may be set again at any time, and runs it.
+    """Waits for the next tick and runs it. The time of the next tick may change meanwhile.
 
     Args:
-        carry_out: inserts due messages; returns how many, and the seconds until the next tick (None without one).
+        carry_out: inserts due messages; returns how many, and the seconds until the next tick (None without a tick).
         inserted: called when there are new messages.
-        emit: takes failures.
+        emit: sink of failures.
         task: the task's name in failures.
     """
 
@@ -69,7 +69,7 @@ class Schedules:
 
 
 class FailureReports:
-    """Reports each failing schedule or key once, again for a new reason, and when it recovers."""
+    """Reports each failing schedule or key once, again if the reason changes, and once more when it recovers."""
 
     def __init__(
         self,

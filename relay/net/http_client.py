@@ -22,7 +22,7 @@ AGENT = "outbox-relay"
 MAX_URL = 8192
 PORTS = {"http": 80, "https": 443}
 _MAX_ADDRESSES = 4
-"""Addresses of a name that are tried; each gets an equal share of the timeout."""
+"""Most addresses of a name that are tried; each address gets an equal share of the timeout."""
 _MAX_HEAD = 64 << 10
 """Bytes of a response's status line and headers."""
 _CHUNK = 64 << 10
@@ -33,7 +33,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 class OutboundError(RelayError):
-    """The request failed; the message omits the URL's path, which may hold a secret."""
+    """The request failed; the message omits the URL's path, which may contain a secret."""
 
 
 class UrlError(OutboundError):
@@ -41,7 +41,7 @@ class UrlError(OutboundError):
 
 
 class UnreachableHostError(OutboundError):
-    """Nothing was sent: no address, no connection, or no TLS. A retry may help."""
+    """Nothing was sent, because there was no address, no connection or no TLS. A retry may help."""
 
 
 class NoAnswerError(OutboundError):
@@ -54,11 +54,11 @@ class Response:
 
     status: int
     headers: Mapping[str, str]
-    """By name in lower case; repeated values are joined by commas."""
+    """Values by name in lower case; repeated values are joined by commas."""
     body: bytes
-    """At most `max_bytes`, as sent."""
+    """At most `max_bytes` bytes of the body, as sent."""
     cut: bool = False
-    """Whether the body was longer."""
+    """Whether the body was longer than `max_bytes`."""
 
 
 @dataclass(frozen=True)
@@ -95,18 +95,18 @@ async def fetch(
 ) -> Response:
     """Send one request over a new connection and return the response.
 
-    It follows no redirects, uses no proxies of the environment, and unpacks no compressed bodies.
+    The function follows no redirects, uses no proxies of the environment, and unpacks no compressed bodies.
 
     Args:
         url: http or https, without a login.
         method: the request's method, such as POST.
         headers: in addition to Host, Connection, Content-Length, Accept-Encoding and User-Agent; the last two may be replaced.
         body: the request's body.
-        timeout: seconds for everything together.
+        timeout: seconds for the whole call.
         max_bytes: most bytes of the response's body; the rest is cut off.
         allow_private: also allow this machine and private networks; link-local, multicast and metadata addresses are always refused.
         resolve: resolves names; by default the system's resolver.
-        tls: verifies servers; by default with the system's authorities.
+        tls: verifies servers; by default against the system's certificate authorities.
 
     Raises:
         UrlError: the URL or an address of its name is refused; nothing was sent.
@@ -153,7 +153,7 @@ def parse(url: str, *, allow_private: bool = False) -> RequestTarget:
 
 
 async def check(url: str, *, allow_private: bool = False) -> RequestTarget:
-    """The target of a URL; checks its addresses if its name has any now.
+    """The target of a URL, whose addresses are checked too if its name has an address now.
 
     Raises:
         UrlError: `fetch` would refuse the URL now.
@@ -200,7 +200,7 @@ async def _resolve(host: str, port: int) -> Sequence[str]:
 async def _connect(
     target: RequestTarget, addresses: Sequence[Address], seconds: float, tls: ssl.SSLContext | None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to the first address that answers; only TLS uses the name."""
+    """A connection to the first address that answers; only TLS uses the host's name."""
     secure = (tls or ssl.create_default_context()) if target.scheme == "https" else None
     failure: Exception = OSError("no address")
     for address in addresses:

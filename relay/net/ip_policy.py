@@ -1,4 +1,4 @@
-"""The addresses to which outbound requests may go: public ones, and private ones if that is allowed; others never. No I/O."""
+"""The addresses to which outbound requests may go: public addresses, private ones if these are allowed, and no others. No I/O."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _METADATA = tuple(
         ),
     )
 )
-"""Documented metadata addresses, at which clouds give credentials to any program inside."""
+"""Documented metadata addresses, at which clouds give credentials to any program that runs in them."""
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
-"""All public addresses of IPv6; others are reserved or local to a link or site (RFC 4291)."""
+"""All public addresses of IPv6; other addresses are reserved or local to a link or site (RFC 4291)."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 """IPv4 behind a NAT64 (RFC 6052)."""
 _6TO4_RELAYS = ipaddress.ip_network("192.88.99.0/24")
@@ -64,7 +64,7 @@ def first_refused(addresses: Sequence[Address], *, allow_private: bool) -> str |
 
 
 def _embedded_ipv4(address: Address) -> Address:
-    """The IPv4 address embedded in an IPv6 address, else the address itself."""
+    """The IPv4 address embedded in an IPv6 address, or otherwise the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped:
             return address.ipv4_mapped

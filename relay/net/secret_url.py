@@ -1,4 +1,4 @@
-"""A connection string: plain, or in a file that is read again for each connection."""
+"""A connection string, given as text or in a file that is read again for each connection."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from relay.errors import SettingsError
 
 Secret = str | Callable[[], str]
-"""A connection string, or a function that returns the current one."""
+"""A connection string, or a function that returns the current connection string."""
 
 
 class DatabaseTarget(NamedTuple):
@@ -20,7 +20,7 @@ class DatabaseTarget(NamedTuple):
 
 
 Conninfo = str | DatabaseTarget
-"""A database to connect to; if it is plain text, insecure connections are not reported."""
+"""A database to connect to. For plain text, insecure connections are not reported."""
 MAX_BYTES = 64 << 10
 """Bytes of a secret's file; no connection string is longer, and a wrong file name must not fill the memory."""
 
@@ -34,7 +34,7 @@ def read(path: Path) -> str:
     """The text of a secret's file, without surrounding white space.
 
     Raises:
-        SettingsError: the file cannot be read; the message is only the reason.
+        SettingsError: the file cannot be read; the error message contains only the reason.
     """
     try:
         with path.open("rb") as file:
@@ -47,14 +47,14 @@ def read(path: Path) -> str:
 
 
 class SecretFile:
-    """Returns the file's text at each call; while the file is missing or invalid, the previous text.
+    """Returns the file's text at each call, or the previous text while the file is missing or invalid.
 
     Args:
         path: the file; a pipe can be read only once, so it is not read again.
         value: the text at the start.
         check: raises SettingsError for an invalid text.
         changed: called when the text has changed.
-        kept: called with a sentence when the file becomes missing or invalid; only once until it is valid again.
+        kept: called with a sentence when the file becomes missing or invalid; not called again until the file was valid.
 
     """
 

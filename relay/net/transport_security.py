@@ -1,4 +1,4 @@
-"""Security of connections: options of a URL that weaken it, and risks of an open connection. Opens no connection."""
+"""Security of connections: options of a URL that weaken security, and risks of an open connection. This module opens no connection."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from yarl import URL
 
 AMQP_TLS_OPTIONS = ("cafile", "capath", "cadata", "certfile", "keyfile", "no_verify_ssl")
 AMQP_OPTIONS = (*AMQP_TLS_OPTIONS, "auth", "heartbeat")
-"""Options of an AMQP URL; all others are refused, because the library uses some of them and ignores the rest."""
+"""Options of an AMQP URL. All other options are refused, because the library uses some of them and ignores the rest."""
 _HEARTBEATS = range(65_535)
 """Allowed seconds of a heartbeat; the library reads any other value as 0, which turns the heartbeat off."""
 _WEAK_VALUES: Mapping[str, frozenset[str]] = {
@@ -46,12 +46,12 @@ def in_brackets(host: str | None) -> str:
 
 
 def weakens(url: str) -> str | None:
-    """The option of a valid AMQP URL or conninfo that weakens security; None if there is none."""
+    """The option of a valid AMQP URL or conninfo that weakens security; None if there is no such option."""
     return _weakens_amqp(url) if _is_amqp(url) else _weakens_postgres(url)
 
 
 def _weakens_postgres(conninfo: str) -> str | None:
-    """The option that weakens a conninfo; none does if every host is on this machine. Names are not resolved."""
+    """The option that weakens a conninfo; always None if every host is on this machine. Names are not resolved."""
     parts = {name: str(value) for name, value in conninfo_to_dict(conninfo).items() if value is not None}
     hosts = _hosts({**_defaults(parts.get("service")), **parts})
     if all(is_here(host) for host in hosts if host):
@@ -90,7 +90,7 @@ def _service(name: str | None) -> Iterator[None]:
 
 
 def _weakens_amqp(url: str) -> str | None:
-    """The option that weakens an AMQP URL, as aiormq reads it; None if there is none."""
+    """The option that weakens an AMQP URL, as aiormq reads the URL; None if there is no such option."""
     given = _query(url).get("no_verify_ssl", "0")
     return f"no_verify_ssl={given}" if given != "0" else None
 
@@ -117,7 +117,7 @@ def _is_amqp(url: str) -> bool:
 
 
 def _query(url: str) -> Mapping[str, str]:
-    """The options, the first of each name; works for any text in place of the host."""
+    """The options of a URL, the first value of each name. The URL may have any text in place of the host."""
     return URL(f"amqp://host/?{url.partition('?')[2].partition('#')[0]}").query
 
 
@@ -125,10 +125,10 @@ def postgres_risk(*, host: str, address: str, encrypted: bool, sslmode: str) -> 
     """The risk of an open connection to PostgreSQL, as a sentence; None on this machine and with sslmode=verify-full.
 
     Args:
-        host: from the connection string; may be a socket path.
+        host: the host in the connection string; may be a socket path.
         address: the connected IP address; empty for a socket.
         encrypted: whether TLS is in use.
-        sslmode: from the connection string.
+        sslmode: the `sslmode` in the connection string.
 
     """
     if is_here(address or host) or (encrypted and sslmode == "verify-full"):

@@ -1,4 +1,4 @@
-"""Signs webhooks by Standard Webhooks (standardwebhooks.com, symmetric, v1), so that its libraries can verify them. No I/O."""
+"""Signs webhooks by Standard Webhooks (standardwebhooks.com, symmetric, v1), so that its libraries can verify the webhooks. No I/O."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ SECRET = f"{PREFIX} and {MIN_KEY} to {MAX_KEY} bytes in base64; two, separated b
 
 
 def keys(secret: str) -> list[bytes]:
-    """The keys of a secret; several during a key rotation.
+    """The keys of a secret; several keys during a key rotation.
 
     Raises:
-        ValueError: there is no key, or a key is malformed; the message shows no part of it.
+        ValueError: there is no key, or a key is malformed; the message shows no part of a key.
     """
     found = [_key(each) for each in secret.split()]
     if not found:
@@ -26,7 +26,7 @@ def keys(secret: str) -> list[bytes]:
 
 
 def signed(secret: str, *, message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
-    """The headers of a webhook: its id, its time (seconds since 1970), and for each key a signature over both and the body."""
+    """The headers of a webhook: its id, its time (seconds since 1970), and for each key a signature over id, time and body."""
     content = b".".join([message_id.encode("ascii"), str(timestamp).encode("ascii"), body])
     signatures = (base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode("ascii") for key in keys(secret))
     return {

@@ -8,12 +8,12 @@ from relay import events
 from relay.events import broker
 
 NOT_READY_ATTEMPT = 2
-"""Failed attempts of one settle that make the relay not ready. After the first attempt the relay creates a missing partition by itself; a
-row that the archive refuses gets no second attempt."""
+"""The relay is not ready after this many failed attempts of one settle. After the first attempt the relay itself creates a missing
+partition; a row that the archive refuses gets no second attempt."""
 
 
 class Health:
-    """Reasons for not being ready, by peer; `sink` takes events."""
+    """Collects from events the reasons for not being ready, by peer."""
 
     def __init__(self, *peers: str) -> None:
         self._reasons = {peer: f"The {peer} has not answered yet." for peer in peers}

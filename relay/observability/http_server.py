@@ -1,4 +1,4 @@
-"""The HTTP server for /metrics, /livez and /readyz. It takes only GET and reads no request body."""
+"""The HTTP server for /metrics, /livez and /readyz. It allows only GET and reads no request body."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from relay.observability.http_acceptor import Acceptor
 from relay.observability.metrics_pages import Page, Pages
 
 MAX_CONNECTION_SECONDS = 10.0
-"""Seconds after which a connection is closed, so that a slow client cannot keep one."""
+"""Seconds after which a connection is closed, so that a slow client cannot occupy it."""
 AT_ONCE = 400
-"""Connections at the same time. A further one closes the oldest, so that a client with many connections cannot block a probe."""
+"""Most connections at the same time. A further connection closes the oldest, so that a client with many connections cannot block a
+probe."""
 _NUMBERS = count()
 """Numbers connections in the order of arrival; the loop's clock is too coarse for that."""
 _HEADERS = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close")]
@@ -38,7 +39,7 @@ _HEAD_BYTES, _HEAD_LINES = 8 << 10, 64
 """How long a request may be. Each header takes time: 3,900 of them, in 16 KiB, took 7 ms."""
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _BACKLOG = 2048
-"""Connections that may wait to be accepted; a further client retries only after a second."""
+"""Connections that may wait to be accepted; the next client retries only after a second."""
 _HOST = re.compile(r"(?:\[(?P<address>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]*)?")
 """The header Host: an address in brackets or a name, and a port (RFC 9110, 7.2)."""
 
@@ -48,12 +49,12 @@ class HttpServer:
 
     Args:
         host: name or address to listen on.
-        port: to listen on; 0 takes a free one.
-        metrics: page and content type for an Accept header; it must not block the loop.
-        reasons: why the relay is not ready, by peer; empty means ready.
-        listen: state of LISTEN, for information.
-        notes: conditions that slow messages down but do not stop them, by subject.
-        alive: False once the relay is about to end; an unreachable peer does not matter.
+        port: port to listen on; 0 picks a free port.
+        metrics: returns page and content type for an Accept header; it must not block the loop.
+        reasons: returns why the relay is not ready, by peer; empty means ready.
+        listen: returns the state of LISTEN, for information.
+        notes: returns conditions that slow messages down but do not stop them, by subject.
+        alive: returns False once the relay is about to end; an unreachable peer has no influence.
 
     """
 
@@ -82,7 +83,7 @@ class HttpServer:
         """Listen, and return the port. Starting again changes nothing.
 
         Raises:
-            SettingsError: it cannot listen on this host and port.
+            SettingsError: the server cannot listen on this host and port.
         """
         if self._task is None:
             bound = await self._bind()
@@ -166,9 +167,9 @@ def _config(app: Starlette) -> uvicorn.Config:
 
 
 class _LocalHostsOnly:
-    """Checks the header Host on loopback: an address or a name of this machine.
+    """On loopback, allows only requests whose header Host is an address or a name of this machine.
 
-    Prevents DNS rebinding: a foreign web page may point its own name at 127.0.0.1 and read the response.
+    This prevents DNS rebinding, by which a foreign web page points its own name at 127.0.0.1 and reads the response.
     """
 
     def __init__(self, app: ASGIApp, name: str) -> None:
@@ -192,7 +193,7 @@ def _is_address(name: str) -> bool:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the relay, and sets `up` when it listens."""
+    """A server that leaves signals to the relay, and sets `up` when it listens."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -204,7 +205,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve; `up` is set also when the server fails to start, so that no waiter hangs."""
+        """Serve. If the server fails to start, `up` is also set, so that no waiter hangs."""
         try:
             await super().serve(sockets=sockets)
         finally:
@@ -260,7 +261,7 @@ class _Protocol(H11Protocol):
     def _close_oldest(self) -> None:
         if len(self.connections) <= AT_ONCE:
             return
-        # A response takes a moment, so the oldest connection is one that waits for its client.
+        # A response takes only a moment, so the oldest connection is waiting for its client.
         open_connections = [each for each in self.connections if isinstance(each, _Protocol) and not each.transport.is_closing()]
         if len(open_connections) > AT_ONCE:
             min(open_connections, key=lambda each: each._number).transport.abort()  # noqa: SLF001 - of its own kind

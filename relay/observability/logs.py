@@ -1,7 +1,7 @@
 """Log lines: one for each event, human-readable or as JSON. No payload, password or line break is ever written.
 
-The loggers of libraries have high levels: at lower ones aiormq prints frames and aio-pika prints messages, and an exception's text may
-quote either. Their remaining lines are cut to the first line, and exceptions to type and line.
+The loggers of libraries have high levels: at lower levels aiormq prints frames and aio-pika prints messages, and an exception's text may
+quote either. Any other text of a library is cut to its first line, and an exception to its type and code lines.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ FLOODS = frozenset({
     events.MessageDead, events.SettleFailed, DeliveryRejected, HandlerFailed, HandlerOverdue, QueueNarrowed,
     QueueOpened, QueueRefused, ReceiveFailed,
 })  # fmt: skip
-"""Kinds that one fault can cause by the thousand: each kind is logged at most once a second, with the number of suppressed events."""
+"""Kinds of events that one fault can cause by the thousand: each kind is logged at most once a second, with the number of suppressed
+events."""
 SAME_CAUSE: dict[type[events.Event], type[events.Event]] = dict.fromkeys(
     (events.SettleFailed, events.MaintenanceFailed, events.ListenDown, ReceiveFailed), events.DatabaseDown
 )
-"""Kinds with the same cause share the limit of one line a second."""
+"""Kinds of events with the same cause; they share the limit of one line a second."""
 FLOOD_SECONDS = 1.0
 """Seconds between two lines of a kind in `FLOODS`."""
 MAX_CHARACTERS = 1000
@@ -64,7 +65,7 @@ def configure(*, level: str, log_format: str | None, stream: TextIO | None = Non
 
     Args:
         level: lowest level of the relay's own lines: debug, info, warning, error.
-        log_format: console or json; None means console on a terminal, else json.
+        log_format: console or json; None means console on a terminal and json otherwise.
         stream: None means standard error.
 
     """
@@ -86,7 +87,7 @@ class LogSink:
         self._clock = clock
         self._next: dict[type[events.Event], float] = {}
         self._suppressed: dict[type[events.Event], tuple[events.Event, int, str]] = {}
-        """By kind: the last suppressed event, the number of suppressed events before it, and its time."""
+        """By kind: the last suppressed event, the number of suppressed events before it, and the time of the last one."""
         self._timer: asyncio.TimerHandle | None = None
         self._ended = False
         self._logger = structlog.wrap_logger(
@@ -102,7 +103,7 @@ class LogSink:
             self.flush()
             self._ended = True
         elif self._ended and event.level != "error":
-            # Components report the connections that they close themselves; that is no news at shutdown.
+            # At shutdown, components report the connections that they close themselves; such reports are not logged.
             return
         if self._suppressed:
             self._report_suppressed(self._clock(), but=kind)
@@ -118,7 +119,7 @@ class LogSink:
         self._logger.log(LEVELS[event.level], name_of(kind), **values)
 
     def _suppress(self, event: events.Event) -> None:
-        """Keep the event until its second is over; a timer writes it then, if a loop is running."""
+        """Keep the event until its second is over. If an event loop is running, a timer then writes the event."""
         kind = type(event)
         self._suppressed[kind] = (
             event,

@@ -23,15 +23,15 @@ MOST_LABELS = 50
 """Most values of one label; further values are counted under `other`, because messages may name any error codes and exchanges."""
 OTHER = "other"
 NAMED_AFTER = 10.0
-"""Seconds of silence after which an exchange gets a label. Every exchange waits for confirms for a moment, and would use up the labels."""
+"""Seconds of silence after which an exchange gets a label. Any exchange waits briefly for confirms, and would otherwise use up a label."""
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Metrics:
-    """Metrics in their own registry; `sink` takes events, `render` returns the page.
+    """Metrics in their own registry: `sink` counts events, `render` returns the page.
 
     Args:
-        peers: what the process works with, see `relay.observability.peer_gauges.PEERS`.
+        peers: the servers with which the process works, see `relay.observability.peer_gauges.PEERS`.
 
     """
 
@@ -88,14 +88,22 @@ class Metrics:
         apart: Callable[[], int] = lambda: 0,
         behind: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Read these at each scrape: messages in flight, seconds without a confirm by exchange, isolated exchanges, throttled exchanges."""
+        """Set the functions called at each scrape.
+
+        Args:
+            in_flight: returns how many messages are in flight.
+            silent: returns the seconds without a confirm, by exchange.
+            apart: returns how many exchanges are split off.
+            behind: returns how many exchanges have messages that wait for a limit.
+
+        """
         self._state.in_flight = in_flight
         self._state.silent = silent
         self._state.apart = apart
         self._state.behind = behind
 
     def queue(self, status: Mapping[str, float | None]) -> None:
-        """Take the newest row of `queue_message_status`; columns without a metric are ignored."""
+        """Set the gauges from the newest row of `queue_message_status`; columns without a metric are ignored."""
         self._state.status = {name: float(value) for name, value in status.items() if name in GAUGES and value is not None}
         self._peers.queue_read()
 
@@ -118,7 +126,7 @@ class Metrics:
         return encode(self.registry), content_type
 
     def _begin_at_zero(self) -> None:
-        """Create series early: a rate or an alert needs them before the first message of their kind."""
+        """Create series early, because a rate or an alert needs them before their first message."""
         for word in (*(result.value for result in Result), "retry", "released", "kept", "lost"):
             self._messages.labels(word)
         for place in ("queue", "archive"):
@@ -165,7 +173,7 @@ class Metrics:
             self._received.labels(outcome).inc(deliveries)
 
     def _on_folded(self, event: events.Event) -> None:
-        """Count the messages of a fold; those that it refused count as sent, although they are dead."""
+        """Count the messages of a fold. Messages that the fold refused count as sent, although they are dead."""
         assert isinstance(event, KeysFolded)
         sent = max(event.messages - event.superseded - event.bundled, 0)
         for outcome, messages in (("sent", sent), ("superseded", event.superseded), ("bundled", event.bundled)):
@@ -180,7 +188,7 @@ class Metrics:
         self._broken.labels(self._exchanges.label(event.exchange)).inc()
 
     def _on_contracts_held(self, event: events.Event) -> None:
-        """Set the number of contracts; each unreadable contract follows in an event of its own."""
+        """Set the number of contracts; a separate event follows for each unreadable contract."""
         assert isinstance(event, ContractsHeld)
         for mode, contracts in (("enforce", event.enforced), ("warn", event.warned), ("unusable", 0)):
             self._contracts.labels(mode).set(contracts)
@@ -233,7 +241,7 @@ class _RelayState(Collector):
         self._last_read: Sequence[Metric] = ()
 
     def read(self) -> None:
-        """Read the state; only on the loop, whose data are not thread-safe."""
+        """Read the state. Call this only on the event loop, because the state is not thread-safe."""
         self._last_read = list(self._gauges())
 
     def collect(self) -> Sequence[Metric]:
@@ -253,12 +261,12 @@ class _RelayState(Collector):
             yield GaugeMetricFamily(named(name), GAUGES[name], value=value)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the names are known only at a scrape."""
+        """Return nothing, because the names are known only at a scrape."""
         return []
 
 
 def _silent(seconds: Mapping[str, float], named: _LabelValues) -> Metric:
-    """The silence of each exchange that has a label, and the longest silence of the others."""
+    """The silence of each exchange that has a label, and the longest silence of all other exchanges."""
     family = GaugeMetricFamily(
         "relay_silent_exchange_seconds",
         "By exchange, the longest wait for a confirm, for the end of a check, or for a check or write to begin.",

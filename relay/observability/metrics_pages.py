@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 PAUSE_FACTOR: Final = 9
-"""The pause after a page, as a multiple of its rendering time: a flood of scrapes uses a tenth of a processor while pages are short."""
+"""The pause after a page, as a multiple of its rendering time: with short pages, a flood of scrapes uses a tenth of a processor."""
 MAX_PAUSE: Final = 1.0
 """Longest pause in seconds."""
 MAX_FORMATS: Final = 4
-"""Most Accept headers for which pages wait at the same time. Further headers get the plain page, because a client may invent any number."""
+"""Most Accept headers for which pages wait at the same time. A client may invent any number of headers, so further headers get the plain
+page."""
 
 Page = tuple[bytes, str]
 """A body and its content type."""
@@ -22,7 +23,7 @@ class Pages:
     """Renders pages; requests that wait for the same page share it.
 
     Args:
-        render: the page for an Accept header; it must not block the loop.
+        render: returns the page for an Accept header; it must not block the event loop.
 
     """
 

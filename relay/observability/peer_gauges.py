@@ -1,4 +1,4 @@
-"""Gauges of the peers that a process works with. Other peers have none, because an alert on them would never end."""
+"""Gauges of the peers with which a process works. Other peers have no gauges, because an alert on such a gauge would never end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PEERS = {"database": (DATABASE_UP,), "broker": (BROKER_UP, BLOCKED, CHANNELS), "
 
 
 class PeerGauges(Collector):
-    """The gauges of these peers, 0 until events say otherwise; the gauge of LISTEN appears after the first try."""
+    """The gauges of these peers, which are 0 until an event sets them. The gauge of LISTEN appears after the first try."""
 
     def __init__(self, *peers: str) -> None:
         self._values = {name: 0.0 for peer in peers for name in PEERS[peer]}
@@ -50,14 +50,14 @@ class PeerGauges(Collector):
                 self._values[LISTEN_UP] = isinstance(event, events.ListenUp)
 
     def queue_read(self) -> None:
-        """The queue's figures were read just now."""
+        """Note that the queue's figures were read just now."""
         self._values[QUEUE_READ] = time.time()
 
     def collect(self) -> Iterator[Metric]:
-        """The gauges as they are, also in a thread."""
+        """The current gauges; may be called in any thread."""
         for name, value in dict(self._values).items():
             yield GaugeMetricFamily(name, HELP[name], value=value)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: the names are known only at a scrape."""
+        """Return nothing, because the names are known only at a scrape."""
         return []
