@@ -34,7 +34,7 @@ class StoreError(RelayError):
     ) -> None:
         super().__init__(message)
         self.row_is_guilty = row_is_guilty
-        """A value of one row was refused (SQLSTATE class 22 or 23), so the other rows may pass without it."""
+        """A single row may be the cause (SQLSTATE class 22, 23 or P0), so the other rows may succeed without it."""
         self.refused = refused
         """The statement itself failed; connection and rights are in order, so trying it again may not help."""
         self.broken_trigger = broken_trigger
@@ -42,7 +42,7 @@ class StoreError(RelayError):
         self.in_passing = in_passing
         """Another session's lock, a deadlock or a serialization failure: the connection works, and the same statement may succeed now."""
         self.unprintable = unprintable
-        """A value is too large for PostgreSQL to return (SQLSTATE 54000), and a later claim will meet the same value."""
+        """PostgreSQL cannot return a value, which is too large or has a character that UTF-8 lacks. A later claim will meet it again."""
         self.no_partition = no_partition
         """The archive has no partition for this day; once the partition exists, the same statement succeeds."""
         self.unanswered = unanswered
@@ -94,7 +94,7 @@ class StoppedError(PipelineError):
 
     @classmethod
     def behind(cls, error: BaseException | None) -> StoppedError | None:
-        """The signal that caused an error, None without a signal. A signal may also kill Spark's JVM; then other errors hide it."""
+        """The signal that caused an error; None without a signal. A signal may also kill Spark's JVM, whose errors then hide the signal."""
         while error is not None and not isinstance(error, KeyboardInterrupt):
             error = error.__cause__ or error.__context__
         return None if error is None else cls(error.args[0] if error.args else signal.SIGINT)

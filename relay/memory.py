@@ -20,7 +20,7 @@ Value = TypeVar("Value")
 
 
 class Cache(dict[Key, Value]):
-    """Values that are faster to remember than to make; the cache is cleared when it is full.
+    """Values that are faster to look up than to compute; the cache is cleared when it is full.
 
     Args:
         most: most bytes of the whole cache.

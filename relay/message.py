@@ -55,7 +55,7 @@ class Claim(NamedTuple):
     binary: bool
     """Whether the payload is the column `body`."""
     options: bytes | None
-    """JSON text in UTF-8, the most compact form; None for an empty object, the common case."""
+    """JSON text in UTF-8, the most compact form; None for an empty object, which is the common case."""
     ordering_key: str | None
     replay_of: str | None
     attempts: int
@@ -146,13 +146,13 @@ class Verdict(Enum):
     """What became of one publish."""
 
     CONFIRMED = "confirmed"
-    """`Basic.Ack` for its tag (AMQP 0-9-1 extension `confirm`); nothing else is success."""
+    """The broker sent `Basic.Ack` for the message's tag (AMQP 0-9-1 extension `confirm`); nothing else is success."""
     INVALID = "invalid"
     """The message can never be sent as it is; nothing of it was written."""
     EXPIRED = "expired"
     """`expires_at` passed before the message was written."""
     RETURNED = "returned"
-    """Unroutable: `Basic.Return` of a mandatory message."""
+    """The broker sent `Basic.Return` for the mandatory message, which is unroutable."""
     REFUSED = "refused"
     """The broker nacked the message or closed its channel, for example because the exchange or a permission is missing."""
     UNKNOWN = "unknown"
@@ -182,7 +182,7 @@ CONFIRMED = PublishResult(Verdict.CONFIRMED)
 
 
 class Portion(NamedTuple):
-    """Results of a part of a batch; the lists run in parallel, times are monotonic seconds (0.0: never)."""
+    """Results of a part of a batch. Equal indexes in these lists mean the same message; times are monotonic seconds (0.0: never)."""
 
     claims: list[Claim]
     results: list[PublishResult]
@@ -228,7 +228,7 @@ class GiveBack:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Outcome: written, not confirmed, and the relay is leaving; the lock stays until it expires."""
+    """Outcome: the lock stays until it expires. The relay shut down before the confirm, or a worker's handler did not end in time."""
 
 
 Outcome = Archive | Retry | GiveBack | Keep

@@ -66,12 +66,12 @@ class RowLeft(NamedTuple):
 
 
 class SettleResult(NamedTuple):
-    """What a settle actually changed; the lists run in parallel."""
+    """What a settle actually changed; equal indexes in `portion` and `outcomes` mean the same message."""
 
     portion: Portion
     outcomes: Sequence[Outcome]
     lost: list[str]
-    """Ids whose lock another relay has taken over: they count and are logged as lost locks, never as delivered."""
+    """Ids of messages that another relay has reclaimed: they count and are logged as lost locks, never as delivered."""
 
 
 class Claimed(NamedTuple):
@@ -138,11 +138,11 @@ class Page(NamedTuple):
 
     findings: Sequence[ScanFinding]
     reached: Position | None
-    """Where a scan in claim order continues; None at the end."""
+    """The position where a scan in claim order continues; None at the end."""
     first: Position | None
     """The first message that was scanned."""
     due: DuePlace
-    """Where a scan of waits continues."""
+    """The place where a scan of waits continues."""
     seconds: float = 0.0
     """Seconds that this page took, without the wait for earlier statements."""
 
@@ -162,7 +162,7 @@ NOWHERE = Places(START, START, START)
 
 
 class QueueLook(NamedTuple):
-    """Which sources may have messages due."""
+    """Which sources of the intake may have due messages."""
 
     fresh: bool
     ordered: bool
@@ -192,8 +192,8 @@ class Publisher(Protocol):
     def publish(self, batch: Batch) -> AsyncIterator[Portion]:
         """Publish a batch; yield portions until every claim has had exactly one result.
 
-        Never raises for a message. A portion is yielded when everything is decided. After a short
-        patience it holds the results so far, so that a silent queue delays no other queue.
+        Never raises for a message. A portion is yielded when every message has its result. After a short
+        wait, a portion has the results so far, so that a silent queue delays no other queue.
         """
 
     async def wait_ready(self) -> None:
@@ -223,10 +223,10 @@ class Settler(Protocol):
     """Writes outcomes until they are written."""
 
     def settle(self, batch: Batch, portion: Portion, outcomes: Sequence[Outcome]) -> AsyncIterator[SettleResult]:
-        """Archive or release each claim of the portion by its outcome; try until it is done.
+        """Archive or release each claim of the portion by its outcome, and retry until all are written.
 
         Yields the written rows: all at once, unless the archive refuses single rows or other sessions have
-        locked them. Such rows are tried again for ever and yielded when they pass.
+        locked them. Such rows are tried again for ever, and yielded once they are written.
         """
 
     def leave(self) -> None:
@@ -264,7 +264,7 @@ class Intake(Protocol):
 
 
 class SettleStore(Protocol):
-    """Writes outcomes, fenced by the lock token. A row that another session has locked does not keep other rows from being written."""
+    """Writes outcomes, fenced by the lock token. If another session has locked a row, the other rows are written nevertheless."""
 
     async def archive(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
         """Archive rows with their results; return those that were not written.
@@ -272,16 +272,16 @@ class SettleStore(Protocol):
         With `again`, an earlier call may have been committed although its answer was lost, so missing rows are looked up in the archive.
 
         Raises:
-            StoreError: nothing may be assumed; safe to call again.
+            StoreError: the outcome is unknown; the call may be repeated.
         """
 
     async def release(self, batch: Batch, rows: Sequence[SettleRow], *, again: bool) -> list[RowLeft]:
-        """Put rows back into the queue; return those that were not written.
+        """Return rows to the queue; return those that were not written.
 
         With `again`, an earlier call may have been committed although its answer was lost, so missing rows are looked up.
 
         Raises:
-            StoreError: nothing may be assumed; safe to call again.
+            StoreError: the outcome is unknown; the call may be repeated.
         """
 
 

@@ -13,18 +13,19 @@ FORGETS: Final = 5.0
 HOLDS: Final = 600.0
 """Seconds after which the next connection asks for all channels again, because the limit may have been raised.
 
-Asking is rare because each refusal ends a connection. A publisher's report ends too if nothing has waited for a channel for so long.
+This request is rare because each refusal ends a connection. A publisher's report of the limit ends after the same time, if no exchange
+has waited for a channel since.
 """
 
 
 class ChannelLimit:
-    """The broker's channel limits that are not negotiated, as far as its refusals have shown them.
+    """The broker's channel limits that are not negotiated, as far as the broker's refusals have shown them.
 
     Args:
         clock: monotonic seconds.
         emit: gets an event when the limit begins or ends.
         spares: leave half of the granted channels unused, for a connection that opens and closes channels all the time. For a
-            moment the broker still counts channels that were closed, and those of a lost connection.
+            moment the broker still counts channels that were closed, and the channels of a lost connection.
 
     """
 
@@ -41,9 +42,9 @@ class ChannelLimit:
         return self._most > 0
 
     def refused(self, asked: int, allowed: int, *, sharing: int) -> None:
-        """The broker closed the connection over one of the `asked` channels. `allowed`: the limit that it named, 0 if it named none.
+        """The broker closed the connection over one of the `asked` channels. `allowed`: the limit that the broker named, or 0.
 
-        If `asked` is not above the limit that the broker names, other connections have the rest of the channels.
+        If `asked` is not above the named limit, other connections have the rest of the channels.
         """
         explained = 0 < allowed < asked
         if self._spares and not explained and self._clock() < self._lowered_at + FORGETS:
@@ -78,7 +79,7 @@ class ChannelLimit:
             self._emit(broker.ChannelsLimited(channels, sharing) if felt else broker.ChannelsUnlimited())
 
     def look(self, *, waiting: bool) -> None:
-        """Note whether an exchange waits for a channel now. End the report if none has waited for `HOLDS` seconds."""
+        """Note whether an exchange waits for a channel now. End the report if no exchange has waited for `HOLDS` seconds."""
         if waiting:
             self._felt_at = self._clock()
         elif self._clock() >= self._felt_at + HOLDS:

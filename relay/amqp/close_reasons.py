@@ -1,4 +1,4 @@
-"""The reply texts with which RabbitMQ closes a channel or a connection, and what each means: a grammar, by version. No I/O.
+"""The reply texts with which RabbitMQ closes a channel or a connection, by version, and the meaning of each. No I/O.
 
 A text quotes names, which rows, users and operators choose. So a text is recognised by the words before its first name, which are
 RabbitMQ's own. If two texts share those words, the whole text decides. RabbitMQ cuts a text after 255 characters. If the end is missing,
@@ -16,7 +16,7 @@ from relay.amqp.frames import ReplyReason
 
 
 class Subject(StrEnum):
-    """What a reply text says."""
+    """The meaning of a reply text."""
 
     EXCHANGE_MISSING = "the exchange does not exist"
     EXCHANGE_REFUSED = "the user may not write to the exchange"
@@ -58,7 +58,7 @@ class Form(NamedTuple):
 
 
 class CloseReason(NamedTuple):
-    """What a reply text says, and the limit that it names."""
+    """The meaning of a reply text, and the limit that the text names."""
 
     about: Subject
     limit: int | None = None
@@ -167,7 +167,7 @@ FORMS: Final[Sequence[Form]] = (
 
 
 def said(reason: ReplyReason) -> CloseReason | None:
-    """What the broker says; None if no entry of `FORMS` matches."""
+    """The meaning of the broker's reason; None if no entry of `FORMS` matches."""
     likely = [form for form in FORMS if form.code == reason.code and reason.text.startswith(form.head)]
     for form in likely:
         if whole := _pattern(form).fullmatch(reason.text):

@@ -14,7 +14,7 @@ from relay.errors import BrokerError
 
 T = TypeVar("T")
 COMPACT_ABOVE = 1024
-"""How many resolved tags may stay at the start of the list before they are cut off: a cut moves all the others, so cuts must be rare."""
+"""How many resolved tags may stay at the start of the list before they are cut off: a cut moves all other tags, so cuts must be rare."""
 
 
 class Acked(NamedTuple, Generic[T]):
@@ -27,8 +27,8 @@ class Acked(NamedTuple, Generic[T]):
 class ConfirmTracker(Generic[T]):
     """The open tags of one channel; every step is O(1) per tag, over the life of the channel.
 
-    A slot is whatever the caller wants back when its tag is resolved. Returns are matched by the relay's own id, and only
-    when the ack arrives. So a message that is not returned costs nothing extra.
+    A slot is the caller's object for a tag, which the caller gets back when the tag is resolved. Returns are matched by the relay's own
+    id, and only when the ack arrives. So a message that is not returned costs nothing extra.
     """
 
     def __init__(self, relay_id: Callable[[T], str]) -> None:
@@ -45,7 +45,7 @@ class ConfirmTracker(Generic[T]):
 
     @property
     def oldest(self) -> T | None:
-        """The slot that has waited longest, None when nothing is open."""
+        """The slot whose tag has been open longest; None when no tag is open."""
         return self._slots[self._low] if self._open else None
 
     def open(self, slots: Sequence[T]) -> int:
@@ -111,7 +111,7 @@ class ConfirmTracker(Generic[T]):
         return taken
 
     def _forget(self) -> None:
-        """Move past resolved tags and release their slots, at once when nothing is open: slots hold whole messages."""
+        """Move past resolved tags and release their slots; release all slots when no tag is open, because slots refer to whole messages."""
         slots, low = self._slots, self._low
         if not self._open:
             low = len(slots)

@@ -1,7 +1,7 @@
 """One AMQP connection: aiormq logs in, tunes, keeps the heartbeat and closes on channel 0; the other channels are the relay's.
 
-aiormq opens its socket through a public `TransportFactory`; ours puts a protocol in between that cuts the stream into
-frames (`relay.amqp.frames`) and hands aiormq only the frames of channel 0.
+aiormq opens its socket through a public `TransportFactory`. The factory of this module inserts a protocol that cuts the stream into
+frames (`relay.amqp.frames`) and passes aiormq only the frames of channel 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from relay.errors import BrokerError
 from relay.net.transport_security import broker_risk, in_brackets
 
 HIGH_WATER: Final = 4 << 20
-"""Bytes buffered in the transport above which nothing more is written."""
+"""Bytes in the transport's buffer above which nothing more is written."""
 CONNECT_SECONDS: Final = 10.0
 CLOSE_SECONDS: Final = 3.0
 ALIVE_INTERVAL: Final = 1.0
@@ -40,7 +40,7 @@ class ConnectionLost(NamedTuple):
     blame: bool = False
     """The broker closed the connection over a protocol error, and a message may be the cause."""
     allowed: int | None = None
-    """How many channels are allowed, if the broker closed the connection over one too many; 0 if the broker names no number."""
+    """How many channels are allowed, if the broker closed the connection over one channel too many; 0 if the broker names no number."""
 
 
 class ConnectionOwner(Protocol):
@@ -94,13 +94,13 @@ class FrameRouter(asyncio.Protocol):
         return not self._paused and not self.ended.done()
 
     def write(self, data: bytes) -> None:
-        """Hand whole frames to the socket; after the end of the connection they are discarded."""
+        """Write whole frames to the socket; after the end of the connection they are discarded."""
         if self._transport is None or self.ended.done():
             return
         try:
             self._transport.write(data)
         except RuntimeError as error:
-            # At the end of the stream, or without heartbeats, aiormq closes the transport; we hear of it one turn of the loop later.
+            # At the end of the stream, or without heartbeats, aiormq closes the transport; this protocol is called one loop turn later.
             self.end(ConnectionLost(f"The connection to the {self._broker} is lost ({error})."))
 
     def limit(self, frame_max: int) -> None:
@@ -115,12 +115,12 @@ class FrameRouter(asyncio.Protocol):
             self._transport.abort()
 
     def blocked(self, reason: str) -> None:
-        """Pass on what the broker said of the connection."""
+        """Pass the broker's `connection.blocked` to the owner."""
         if self.owner:
             self.owner.blocked(reason)
 
     def unblocked(self) -> None:
-        """Pass on what the broker said of the connection."""
+        """Pass the broker's `connection.unblocked` to the owner."""
         if self.owner:
             self.owner.unblocked()
 
@@ -144,7 +144,7 @@ class FrameRouter(asyncio.Protocol):
         self.stream.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record the end, unless it was recorded before."""
+        """Record why the connection ended, unless a reason was recorded before."""
         if not self.ended.done():
             cause = f"{type(exc).__name__}: {exc}" if exc else "the other side hung up"
             self.ended.set_result(ConnectionLost(f"The connection to the {self._broker} is lost ({cause})."))
@@ -207,7 +207,7 @@ class BrokerConnection:
         """What is unsafe about the connection, as a sentence."""
 
     async def close(self) -> None:
-        """Close by the protocol within `CLOSE_SECONDS`, then cut the connection."""
+        """Close the connection by the AMQP protocol within `CLOSE_SECONDS`, then cut it."""
         with contextlib.suppress(Exception):
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self._connection.close()
@@ -215,12 +215,12 @@ class BrokerConnection:
 
 
 async def connect(url: str, *, name: str, heartbeat: int, cut: type[frames.FrameParser] = frames.FrameParser) -> BrokerConnection:
-    """Open a connection that the broker lists as `name`, with a heartbeat of so many seconds unless the URL names another.
+    """Open a connection that the broker lists as `name`. The URL's heartbeat, if it names one, overrides `heartbeat` (in seconds).
 
-    `cut` cuts received bytes into frames.
+    `cut` is the parser class that cuts received bytes into frames.
 
     Raises:
-        BrokerError: the connection could not be opened; its one sentence says why, and what to do.
+        BrokerError: the connection could not be opened; the error is one sentence that says why, and what to do.
     """
     target = _target(url, name=name, heartbeat=heartbeat)
     sockets = _Sockets(cut)

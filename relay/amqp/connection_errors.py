@@ -14,7 +14,7 @@ from relay.net.transport_security import in_brackets
 
 _EXPIRED = 10
 _OTHER_NAME = frozenset((62, 63, 64))
-"""OpenSSL's codes (x509_vfy.h): the certificate has expired; the host name, mail address or IP address does not match."""
+"""OpenSSL's codes (x509_vfy.h). `_EXPIRED`: the certificate has expired. `_OTHER_NAME`: host name, mail or IP address does not match."""
 _SILENT = (
     "took the connection and does not answer: if it has reached its limit of connections (connection_max), close others or raise that "
     "limit; otherwise check whether it hangs"
@@ -38,7 +38,7 @@ _REFUSALS = {
     Subject.USER_FULL: ("has no connection left for user {user}", "close others, or raise the user's limit (rabbitmqctl set_user_limits)"),
     Subject.NODE_FULL: ("has no connection left on its node", "close others, or raise connection_max in its configuration"),
 }
-"""What was refused at the login, and what to do."""
+"""For each refusal of a login: what was refused, and what to do."""
 _OWN_FILES = "a certificate file that the URL names (cafile, certfile, keyfile)"
 
 

@@ -1,6 +1,6 @@
 """AMQP 0-9-1 frames: splits the broker's bytes into frames, and builds the few frames that the relay's channels need; no I/O.
 
-Channel 0 belongs to aiormq (login, tuning, heartbeats, close), which gets its frames whole; every other channel
+Channel 0 belongs to aiormq (login, tuning, heartbeats, close), which gets complete frames; every other channel
 belongs to the relay. Layouts and numbers are those of the AMQP 0-9-1 specification and RabbitMQ's extensions.
 """
 
@@ -27,9 +27,9 @@ _SHORT = struct.Struct(">H").unpack_from
 _LONG = struct.Struct(">I").unpack_from
 _LONGLONG = struct.Struct(">Q").unpack_from
 _LARGEST_BEFORE_TUNING: Final = 1 << 20
-"""Bytes of a frame while no size has been agreed; RabbitMQ's own login frames are below 4 KiB."""
+"""Most bytes of a frame before a size has been negotiated; RabbitMQ's own login frames are below 4 KiB."""
 _LARGEST_UNLIMITED: Final = 1 << 28
-"""Bytes of a frame if the broker sets no limit: a returned body comes in one frame, whatever size the message has."""
+"""Most bytes of a frame if the broker sets no limit: a returned body then comes in one frame, whatever size the message has."""
 _FRAME_KINDS: Final = (_METHOD, _HEADER, _BODY, _HEARTBEAT)
 
 _CONTENT_TYPE, _CONTENT_ENCODING, _HEADERS = 1 << 15, 1 << 14, 1 << 13
@@ -100,7 +100,7 @@ def close_channel_ok(channel: int) -> bytes:
 
 
 def ask_qos(channel: int) -> bytes:
-    """`basic.qos` without effect; its answer says that nothing written before on this channel has closed it."""
+    """`basic.qos` without effect. An answer proves that no earlier frame on this channel has closed the channel."""
     return method(channel, b"\x00\x3c\x00\x0a\x00\x00\x00\x00\x00\x00\x00")
 
 
@@ -165,7 +165,7 @@ class FrameParser:
         return b"".join(ours)
 
     def _give_up(self, buffer: bytes, kind: int, size: int) -> bytes:
-        """Handle bytes that are not a frame. The first bytes may be the `AMQP` header of a broker of another version; aiormq reports it."""
+        """Handle bytes that are not a frame. The first bytes may be the `AMQP` header of another protocol version, which aiormq reports."""
         if self._greeted:
             too_large = f"a frame of {_FRAMING + size} bytes, {self._largest} were agreed at the most"
             what = too_large if kind in _FRAME_KINDS else "bytes that are no frame"

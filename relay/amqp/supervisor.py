@@ -1,4 +1,4 @@
-"""Keeps one connection to the broker: connects, waits for its end, connects again after a growing pause, and reports each step."""
+"""Keeps one connection to the broker: connects, waits until the connection ends, and connects again after a growing pause."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Supervisor:
         self._risky = events.warn_once(emit)
 
     async def run(self) -> None:
-        """Keep the connection until cancelled; then close it."""
+        """Keep a connection open until cancelled; then close it."""
         hosts: list[str] = []
         while True:
             try:
@@ -76,7 +76,7 @@ class Supervisor:
             await asyncio.sleep(pause(1 if rest else rounds))
 
     async def _live(self, link: BrokerConnection) -> None:
-        """Lend the connection to the tenant until it ends."""
+        """Let the tenant use the connection until the connection ends."""
         began = self._clock()
         self._tenant.up(link)
         if link.risk:

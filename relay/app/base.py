@@ -101,11 +101,11 @@ class RelayBase:
         return secret_of(self.settings, name, self.emit)
 
     def target(self, name: str) -> DatabaseTarget:
-        """A database that the settings name by a URL."""
+        """The database at a URL of the settings."""
         return DatabaseTarget(self.secret(name), self._risky)
 
     def flood_control(self) -> FloodControl:
-        """Shares the window between exchanges."""
+        """A new `FloodControl`, which shares the window between exchanges."""
         return FloodControl(
             window=self.settings.window,
             in_flight=self.window.count,

@@ -29,10 +29,10 @@ BATCH_BYTES = 8 << 20
 
 
 def run(settings: Settings) -> int:
-    """Receive until SIGTERM or SIGINT; return the exit code, 0 after an orderly end.
+    """Receive until SIGTERM or SIGINT; return the exit code, which is 0 after an orderly shutdown.
 
     Raises:
-        SettingsError: no queue is named, a name is impossible, or a queue is a stream.
+        SettingsError: no queue is named, a queue's name is too long, or a queue is a stream.
     """
     if not settings.receive_queues:
         raise SettingsError("RELAY_RECEIVE_QUEUES names no queue: write the queues to take messages from, such as orders,billing.")

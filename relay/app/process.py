@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def log_of(settings: Settings) -> LogSink:
-    """Log as the settings say."""
+    """Configure logging by the settings, and return the sink of log lines."""
     configure(level=settings.log_level, log_format=settings.log_format)
     return LogSink()
 
@@ -74,7 +74,7 @@ async def reach(look: Callable[[], Coroutine[Any, Any, bool]], *, stop: asyncio.
 
 
 def secret_of(settings: Settings, name: str, emit: events.Sink) -> Secret:
-    """A secret URL from the settings. If it is read from a file, changes of that file are logged."""
+    """A secret URL from the settings. If the URL is in a file, changes of that file are logged."""
     return settings.secret(
         name,
         changed=lambda: emit(events.SecretChanged(name)),
@@ -91,7 +91,7 @@ def http_of(
     alive: Callable[[], bool],
     notes: Callable[[], Mapping[str, str]],
 ) -> HttpServer | None:
-    """/metrics, /livez and /readyz, if the settings name a port; the arguments are those of `HttpServer`."""
+    """The server of /metrics, /livez and /readyz, if the settings name a port; the arguments are those of `HttpServer`."""
     if settings.http_port is None:
         return None
     return HttpServer(

@@ -49,7 +49,7 @@ class Relay:
         return self.base.window.messages + self.engine.kept
 
     async def serve(self, log: LogSink) -> None:
-        """Run as a process of its own, with signal handlers and HTTP pages."""
+        """Run as a separate process, with signal handlers and HTTP pages."""
         await serve(self.run, shutdown=self.shutdown, http=self.http, log=log, emit=self.base.emit)
 
     async def run(self) -> None:

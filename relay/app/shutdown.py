@@ -56,7 +56,7 @@ class Shutdown:
             self._begin(name, "cut", GRACE / 2, self._cut)
 
     def leave(self, name: str) -> None:
-        """Drain as at a signal, unless a signal has come."""
+        """Drain as after a signal, unless a signal has already arrived."""
         if not self._signals:
             self.signalled(name)
 

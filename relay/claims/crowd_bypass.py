@@ -69,7 +69,7 @@ class CrowdBypass:
         self.known = self._new = None
 
     async def claim(self, cursor: Cursor, *, limit: int, limit_bytes: int, excluded: Sequence[str]) -> Batch | None:
-        """Claim messages of known exchanges, if there are any, from the main stream's cursor on."""
+        """Claim messages of known exchanges, if there are known exchanges, from the main stream's cursor on."""
         if self.known and self.known.only != {*self._strangers.known} and (not self.known.only or self._strangers.clock() >= self._until):
             self._begin(cursor)
         if not (self.known and self.known.only):
@@ -77,7 +77,7 @@ class CrowdBypass:
         return await self.known.claim(limit=limit, limit_bytes=limit_bytes, excluded=excluded)
 
     async def claim_new(self, *, limit: int, limit_bytes: int, excluded: Sequence[str]) -> Batch | None:
-        """Claim messages that have arrived since the crowd was noticed. If not all fit, skip the rest, which the main stream finds."""
+        """Claim messages that were inserted since the crowd was noticed. If not all fit, skip the rest, which the main stream finds."""
         new = self._new
         room = self._strangers.room(limit, reserved=True)
         if not (new and room > 0):

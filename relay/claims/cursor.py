@@ -43,7 +43,7 @@ class Cursor:
     late: dict[int, int] = field(default_factory=dict)
     """Transactions that were running when the head passed them, with the `seq` up to which their messages were seen."""
     running: frozenset[int] = frozenset()
-    """Transactions that were running at the last statement. If there are many, ended transactions must not wait behind them."""
+    """Transactions that were running at the last statement; ended transactions come before them in `ranges`."""
 
     def ranges(self) -> list[Range]:
         """The ranges that the next statement reads, in claim order: late transactions, then everything above the head."""

@@ -1,8 +1,8 @@
 """How much of the window a flooding exchange may use while other exchanges have messages; no I/O.
 
-An exchange floods when a claim is full and more than half of the claim's messages are of that exchange. It then has a stream of its own.
-While there is anything else to send, it has a small part of the window. So other exchanges find room at once, and few messages of the
-flood are ahead of their messages at the broker.
+An exchange floods when a claim is full and more than half of the claim's messages are of that exchange. The exchange is then called a
+flood and gets its own stream. While there is anything else to send, a flood has a small part of the window. So other exchanges find room
+at once, and few messages of the flood are ahead of their messages at the broker.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class FloodControl:
         self._size_in_flight = size_in_flight
         self._clock = clock
         self._seen: OrderedDict[str, float] = OrderedDict()
-        """When a message of each exchange was last claimed. It has one exchange more than there may be floods: at least one is no flood."""
+        """For the exchanges claimed last: the time of the last claim. There are more of them than floods, so at least one is no flood."""
         self._sizes: dict[str, int] = {}
         """For each exchange in `_seen`, the average bytes of its messages in the last claim."""
         self._most = MAX_FLOODS + 1
@@ -61,7 +61,7 @@ class FloodControl:
         return exchange if messages * part > len(batch.claims) else None
 
     def took(self, batch: Batch) -> None:
-        """Learn what was claimed."""
+        """Note the exchanges and sizes of claimed messages."""
         now = self._clock()
         for exchange, amount in batch.exchanges.items():
             self._seen[exchange] = now

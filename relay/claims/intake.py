@@ -41,7 +41,7 @@ class IntakeStore(LaneStore, Protocol):
 
 
 class Intake:
-    """Claims from each source in turn; a full source cannot starve another."""
+    """Claims from each source in turn, so that a full source cannot starve another source."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class Intake:
         return sorted({*self.streams.behind, *self.backlog.throttled, *self.lanes.backlog.throttled})
 
     async def keep_lanes(self) -> bool:
-        """Renew the lanes, and scan new lanes at once. Return whether the lanes have changed."""
+        """Yield or acquire lanes, and scan new lanes at once. Return whether the lanes have changed."""
         changed = await self.lanes.keep()
         if changed:
             self.hint()

@@ -20,7 +20,7 @@ from relay.ports import ScanFinding
 MOST_KEYS = 10_000
 """Most keys whose bounds are kept, with as much room again for keys with many messages. For other keys, the search covers all messages."""
 OFTEN = 64
-"""Searches for a head after which a key's bound is kept apart from those of new keys."""
+"""Number of searches for a key's head after which its bound is kept separately from the bounds of new keys."""
 MOST_BYTES = 8 << 20
 """Most bytes of keys and their bounds; there is as much room again for keys with many messages."""
 NEAR = 16
@@ -99,7 +99,7 @@ class KeyBounds:
         return [self._without_running(self._bound_of(key)) for key in keys]
 
     def learn(self, keys: Sequence[str], heads: Mapping[str, ScanFinding], snapshot: Snapshot) -> None:
-        """Record the result of a statement that looked for the heads of `keys` by their bounds.
+        """Record the result of a statement that searched for the heads of `keys` by their bounds.
 
         Args:
             keys: all keys in the statement; the snapshot shows no message of a key that is not in `heads`.
@@ -118,7 +118,7 @@ class KeyBounds:
             (self._often if looks >= OFTEN else self._seldom).put(key, _Known(bound, looks))
 
     def seen(self, key: str, position: Position) -> None:
-        """A scan has seen a message of this key: a bound above it is wrong, unless the message's transaction is late for the bound."""
+        """Note a message of this key that a scan found. A bound above it is wrong, unless the message's transaction is late for it."""
         bound = self._bound_of(key)
         if position < bound.start and position.xid not in bound.late:
             self._pop(key)

@@ -13,7 +13,7 @@ from typing import Final
 from relay.memory import of_text
 
 MAX_KEYS: Final = 20_000
-"""Most keys that wait here; the next round of the scrub finds the others again."""
+"""Most keys in both lists together; the next round of the scrub finds further keys again."""
 MAX_BYTES: Final = 8 << 20
 """Most bytes of these keys: a few thousand of the longest keys."""
 FOUND_SHARE: Final = 0.5
@@ -94,7 +94,7 @@ class KeyQueue:
         self._in_flight[key] = False
 
     def settled(self, key: str) -> bool:
-        """The key's head is no longer in flight; True if another message of the key was found meanwhile."""
+        """The key's head is no longer in flight. Return True if another message of the key was found meanwhile."""
         return self._in_flight.pop(key, False)
 
     def keep(self, wanted: Callable[[int], bool]) -> None:

@@ -33,7 +33,7 @@ class LaneStore(ClaimStore, Protocol):
     """A claim store that also keeps lanes; each call is one statement and may raise StoreError."""
 
     async def keep_lanes(self) -> dict[int, int]:
-        """Renew, yield and acquire lanes; return the epochs of the lanes that this relay owns now.
+        """Yield or acquire lanes up to this relay's fair share; return the epochs of the lanes that the relay owns now.
 
         Raises:
             StoreError: the relay may not own these lanes any more.
@@ -76,7 +76,7 @@ class Lanes:
         """Heads that wait for the limit of their exchange."""
         self._claims = 0
         self.unfinished = False
-        """The last claim found nothing, but stopped before the end."""
+        """Whether the last claim found nothing, but stopped before the end."""
 
     @property
     def owned(self) -> list[int]:
@@ -95,7 +95,7 @@ class Lanes:
                 self.keys.took(claim.ordering_key)
 
     def found(self, finding: ScanFinding) -> None:
-        """A scan has seen a message that can be claimed if it is the head of its key."""
+        """Note a message that a scan found, and that can be claimed if it is the head of its key."""
         if finding.key is not None and finding.lane is not None:
             self._ask(finding.key, finding.lane, finding.position, found=True)
 
@@ -105,7 +105,7 @@ class Lanes:
             self.keys.ask({key: lane}, found=found)
 
     async def keep(self) -> bool:
-        """Renew, acquire and yield lanes; return whether the lanes have changed. The scrub finds the keys of new lanes."""
+        """Yield or acquire lanes; return whether the lanes have changed. The scrub finds the keys of new lanes."""
         kept = await self._store.keep_lanes()
         if kept == self._owned:
             return False

@@ -27,9 +27,9 @@ class Stream:
         self.only = None if only is None else set(only)
         self.cursor = cursor or Cursor()
         self.cut = False
-        """The last claim stopped before the end."""
+        """Whether the last claim stopped before the end."""
         self.full = False
-        """The last claim stopped at a limit on messages or bytes."""
+        """Whether the last claim stopped at a limit on messages or bytes."""
         self.look_at = 0.0
         """For a limited exchange whose last claim found nothing: when the stream claims again."""
         self._seen = Snapshot(0, frozenset())
@@ -60,7 +60,7 @@ class Stream:
 
 
 def _reached(claimed: Claimed, ranges: Sequence[Range]) -> list[Position | None]:
-    """How far a claim came in each range: to its last message if the claim was full, otherwise to the range's bound."""
+    """How far a claim read in each range: to the claim's last message if the claim was full, otherwise to the range's bound."""
     bounds = [bound and Position(bound.xid, bound.seq - 1) for bound in claimed.bounds]
     if not claimed.full:
         return bounds

@@ -7,7 +7,7 @@ again.
 If many exchanges resume together, for example after a pause of the broker, they share a stream, because each stream scans the whole queue.
 
 An exchange with a limit is split off as soon as a claim of the main stream could exceed that limit.
-It then continues in claims of its own, each as large as the limit allows. It returns to the main stream once these claims find nothing
+The exchange then has separate claims, each as large as the limit allows. It returns to the main stream once these claims find nothing
 and the main stream's claims are small enough for the limit.
 """
 
@@ -59,9 +59,9 @@ class Streams:
         self._main_took = 0
         """Messages that the last claim of the main stream found, or would have found with its full room."""
         self.unfinished = False
-        """The last claim found nothing, but stopped before the end."""
+        """Whether the last claim found nothing, but stopped before the end."""
         self.starved = False
-        """The last claim left out a flood, because the flood has enough messages in flight."""
+        """Whether the last claim left out a flood, because the flood has enough messages in flight."""
 
     @property
     def paused(self) -> list[str]:
@@ -121,7 +121,7 @@ class Streams:
         return None
 
     def until_limited(self) -> float | None:
-        """Seconds until a limited exchange that is split off may be claimed; None if there is none."""
+        """Seconds until a limited exchange that is split off may be claimed; None without such an exchange."""
         now, apart = self._limits.clock(), self._limited_apart()
         return min((max(self._limits.until([name]) or 0.0, self._branches[name].look_at - now) for name in apart), default=None)
 

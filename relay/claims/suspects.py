@@ -19,8 +19,8 @@ MAX_GROUP = 100
 GROUP_PATIENCE = 1.0
 """Seconds after which the next group is claimed even if a message of the last group, for example of a silent exchange, is not settled."""
 ALONE_PATIENCE = 2.0
-"""Seconds until the next group follows a message that was claimed alone and is not settled. If the relay still runs, the message is
-harmless."""
+"""Seconds until the next group follows a message that was claimed alone and is not settled: as the relay still runs, the message has not
+killed it."""
 FIRST_AGAIN = 2
 
 
@@ -39,7 +39,7 @@ class Suspects:
         self._in_flight: dict[str, str] = {}
         """Exchanges of suspects in flight, by message id."""
         self._last: set[str] = set()
-        """Ids of the last group's messages that are still in flight: earlier groups have had their time."""
+        """Ids of the last group's messages that are still in flight."""
         self._until = 0.0
 
     def next(self, most: int, paused: Collection[str]) -> list[ScanFinding]:

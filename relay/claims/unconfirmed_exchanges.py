@@ -19,7 +19,7 @@ CROWD = 50
 PART = 8
 """During a crowd, messages of strangers may take 1/PART of the window."""
 PORTION = 4
-"""One claim takes at most 1/PORTION of what a crowd's strangers may have in flight."""
+"""One claim locks at most 1/PORTION of the messages that a crowd's strangers may have in flight."""
 MOST_KNOWN = 1000
 """Most known exchanges that are remembered: those with the most recent confirms."""
 _exchange = itemgetter(Claim._fields.index("exchange"))

@@ -18,7 +18,7 @@ from relay.contracts.schema import compiled
 from relay.queries.statements import statement
 
 _compiled = lru_cache(maxsize=1024)(compiled)
-"""A further read compiles only new schemas."""
+"""Compiles schemas and caches them, so that a further read compiles only new schemas."""
 _LOG = logging.getLogger("relay.contracts")
 
 
@@ -39,8 +39,8 @@ class ClientContracts:
         """Check a message; a breach of a contract in mode `warn` is logged by the logger `relay.contracts`.
 
         Raises:
-            MessageError: the message breaks an enforced contract; the text is the one that the relay would archive. A part of a bundle
-                is checked as a list with one item, because it may be sent as such a list.
+            MessageError: the message breaks an enforced contract; the relay would archive the same text. A part of a bundle is checked
+                as a list with one item, because it may be sent as such a list.
         """
         for breach in self._breaches(message):
             if breach.contract.mode == "enforce":

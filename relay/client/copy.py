@@ -38,8 +38,8 @@ def enqueue_copy(
     report it. COPY cannot evaluate expressions, so the function reads the database's time at the start, and each `delay` counts from then.
 
     Args:
-        connection: a psycopg connection, or a cursor of it. It is busy meanwhile: `messages` must not read from it.
-        messages: an iterable of messages as for `enqueue`, such as a generator; only one is in memory at a time.
+        connection: a psycopg connection, or a cursor of it. The connection is busy meanwhile: `messages` must not read from it.
+        messages: an iterable of messages as for `enqueue`, such as a generator; only one message is in memory at a time.
         schema: where `relay migrate` made the tables (RELAY_SCHEMA).
         traceparent: W3C trace context for the headers; by default the context of OpenTelemetry's current span.
         tracestate: the `tracestate` that belongs to `traceparent`.

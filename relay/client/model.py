@@ -70,7 +70,7 @@ class OutboxModel(BaseModel):
         by_alias: bool | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take the class arguments.
+        """Store the class arguments.
 
         Args:
             exchange: the exchange of its messages; empty for the default exchange.
@@ -81,7 +81,7 @@ class OutboxModel(BaseModel):
             dedup_seconds: how long a dedup key is known; by default the database's setting.
             coalesce_key: the name of a field; of the messages with the same value only the newest is sent.
             bundle_key: the name of a field; messages with the same value are sent together.
-            by_alias: whether the content has the fields' aliases; by default as the model's configuration says.
+            by_alias: whether the content has the fields' aliases; by default, the model's configuration decides.
             kwargs: the arguments of other base classes.
         """
         super().__init_subclass__(**kwargs)

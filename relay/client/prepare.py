@@ -1,4 +1,4 @@
-"""Prepares an application's messages: validates each, and adds the trace context of the call."""
+"""Prepares an application's messages: validates each message, and adds the trace context of the call."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MessageLike = Message | OutboxModel | Mapping[str, Any]
 
 
 class Trace:
-    """The trace context of one call, for messages without their own.
+    """The trace context of one call, for messages that have no trace context.
 
     Args:
         traceparent: W3C trace context; by default the context of OpenTelemetry's current span, if there is a span.
@@ -67,7 +67,7 @@ def prepare_all(messages: Iterable[MessageLike], trace: Trace, contracts: Client
     """Prepare the messages of one statement.
 
     Raises:
-        MessageError: `prepare` refuses a message, or only some messages have a key; the error names the place of the first wrong one.
+        MessageError: `prepare` refuses a message, or only some messages have a key; the error names the place of the first such message.
     """
     prepared = [prepare_at(place, message, trace, contracts) for place, message in enumerate(messages, start=1)]
     for place, message in enumerate(prepared, start=1):

@@ -1,4 +1,4 @@
-"""From a claim to AMQP 0-9-1 frames, or to the reason why it can never be sent. No I/O.
+"""Encodes a claim as AMQP 0-9-1 frames, or returns why the message can never be sent. No I/O.
 
 Frames are encoded by hand and without their channel number, so that a batch becomes bytes by one join (see `encode_batch`).
 """
@@ -79,7 +79,7 @@ class Encoder:
         self._plans = Cache[bytes, Plan | OptionsError](_CACHE_BYTES)
 
     def encode(self, claim: Claim) -> Encoded | PublishResult:
-        """Encode one claim, or return a result INVALID with a code and a sentence that says why it can never be sent.
+        """Encode one claim, or return a result INVALID with a code and a sentence that says why the message can never be sent.
 
         Never raises because of a message's content. It raises MemoryError, because lack of memory is not the message's fault.
         """
@@ -139,7 +139,7 @@ class Encoder:
         return known
 
     def _body(self, payload: bytes) -> list[bytes]:
-        """Body frames of at most `frame_max` bytes; none for an empty payload."""
+        """Body frames of at most `frame_max` bytes; an empty payload has no body frame."""
         starts = range(0, len(payload), self._chunk)
         return [_frame_part(payload[at : at + self._chunk], _BODY if at + self._chunk < len(payload) else _METHOD) for at in starts]
 

@@ -16,7 +16,7 @@ PRINTED_LIMIT: Final = 65_536
 PRINTED_TIMES: Final = 32
 """Bytes of text that a longer content may have for each stored byte."""
 GROWTH: Final = 8
-"""Written out, numbers may add this many times a text's length without blanks before it takes long: PostgreSQL writes 26 MB a second."""
+"""How much numbers may add to a text when written out, as a multiple of its length without blanks: PostgreSQL writes 26 MB a second."""
 _EXPONENT: Final = re.compile(r"[0-9][eE][+-]?[0-9]")
 
 

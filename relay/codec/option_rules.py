@@ -18,8 +18,8 @@ EXPIRATION_LIMIT: Final = 4_294_967_295
 TIMESTAMP_LIMIT: Final = 253_402_300_799
 """Seconds; the end of the year 9999, after which consumers fail to decode the message."""
 LONGEST: Final = 8 << 20
-"""Most bytes of options as JSON text: more than the largest headers take, even if all are doubles written with all their zeros. PostgreSQL
-stores in a few bytes a number that it prints in 16,000 bytes."""
+"""Most bytes of options as JSON text: more than the largest headers take, even if all values are doubles written with all their zeros.
+PostgreSQL stores some numbers in a few bytes that it prints in 16,000 bytes."""
 REPLY_ADDRESS: Final = "amq.rabbitmq.reply-to."
 """The prefix of routing keys of RabbitMQ's direct reply-to. Exchange `''` reads the rest of the key as the address of a process: RabbitMQ
 3.10 closes the connection over an invalid address."""
@@ -79,7 +79,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _integer(digits: str) -> int | float:
-    # int() is quadratic, and refuses thousands of digits with an error of its own.
+    # int() takes quadratic time, and raises a different error for thousands of digits.
     return int(digits) if len(digits) <= _DIGITS_LIMIT else math.inf
 
 

@@ -43,7 +43,7 @@ class Plan(NamedTuple):
 
     mandatory: bool | None
     flags: int
-    """Property flags, including those that the relay always sets."""
+    """Property flags, including the flags that the relay always sets."""
     content_type: bytes | None
     content_encoding: bytes
     headers: bytes
@@ -63,7 +63,7 @@ def plan(text: str, headers_limit: int) -> Plan:
         headers_limit: most bytes of the headers, including CC and BCC, on the wire.
 
     Raises:
-        OptionsError: with the code and the sentence of docs/options.md.
+        OptionsError: the options can never be sent; the error has the code and the sentence of docs/options.md.
     """
     try:
         return _compile(collect(parse(text)), headers_limit)
@@ -101,7 +101,7 @@ def _compile(found: dict[str, tuple[str, Any]], headers_limit: int) -> Plan:
 
 
 def _delivery_mode(values: dict[str, Any]) -> int:
-    """The delivery mode: `persistent` wins over `deliveryMode`, as in amqplib; 2 if neither is given."""
+    """The delivery mode: `persistent` overrides `deliveryMode`, as in amqplib; 2 if neither is given."""
     if "persistent" in values:
         return 2 if values["persistent"] else 1
     mode = values.get("delivery_mode", 2)
@@ -146,7 +146,7 @@ def _headers(values: dict[str, Any], limit: int) -> bytes:
 
 
 def _count(headers: dict[str, Any]) -> None:
-    """Refuse too many values, without counting the rest."""
+    """Refuse headers with too many values; counting stops at the limit."""
     found = 0
     tables: list[dict[str, Any] | list[Any]] = [headers]
     while tables:
@@ -200,7 +200,7 @@ def _long(tag: bytes, data: bytes) -> bytes:
 
 
 def _scalar(value: object) -> bytes:
-    """Integers are always 64 bits wide: the type on the wire must not change with the value."""
+    """One tagged value without members. Integers are always 64 bits wide: the type on the wire must not change with the value."""
     if value is None:
         return b"V"
     if isinstance(value, bool):

@@ -25,7 +25,7 @@ POLICY = (
     "received_retention_days", "unroutable", "on_dead_key", "on_lock_expired", "archive", "notify", "direction",
     "dedup_seconds", "bundle_seconds", "bundle_max_messages", "bundle_max_bytes",
 )  # fmt: skip
-"""Settings that are stored in the database: the names of `queue_message_setting`."""
+"""Settings that are stored in the database, by their names in the table `queue_message_setting`."""
 URLS = ("database_url", "listen_url", "amqp_url", "pipeline_database_url", "pipeline_replica_url")
 
 
@@ -88,7 +88,7 @@ class Settings(Fields):
 
     @property
     def pipeline_replica(self) -> str | None:
-        """Conninfo of the standby that an export reads rows from, with its password."""
+        """Conninfo of the standby from which an export reads rows, with its password."""
         return None if self.pipeline_replica_url is None else self.pipeline_replica_url.get_secret_value()
 
     @property
@@ -116,7 +116,7 @@ class Settings(Fields):
         return self.model_copy(update={name: getattr(policy, name) for name in values})
 
     def overruled(self, database: Mapping[str, str]) -> list[tuple[str, str, str]]:
-        """Name, value here and value in the database of each policy setting that was set explicitly and differs in the database."""
+        """Each policy setting that was set explicitly and differs in the database: its name, its value here and its value there."""
         policy = self.under(database)
         return [
             (name, text, as_text(getattr(policy, name)))

@@ -92,7 +92,7 @@ def _unknown(layer: Mapping[str, str], names: Collection[str], secrets: Collecti
 
 
 def _is_service_link(name: str, text: str) -> bool:
-    """Kubernetes sets these variables in every pod of a namespace with a Service named relay; they are no mistake."""
+    """Whether Kubernetes set this variable, as in every pod of a namespace with a Service named relay; such variables are ignored."""
     return bool(_SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and _SERVICE_URL.match(text)))
 
 

@@ -46,7 +46,7 @@ class InFlight:
         self._tasks: set[asyncio.Task[None]] = set()
         self._drain_ended = False
         self.kept = 0
-        """Messages published but not confirmed when the drain ended; they keep their locks."""
+        """How many messages were published but not confirmed when the drain ended; they stay locked."""
 
     def start(self, batch: Batch, tasks: asyncio.TaskGroup) -> None:
         """Start a batch; an unexpected error ends the task group."""
@@ -70,7 +70,7 @@ class InFlight:
             task.cancel()
 
     def cut(self) -> None:
-        """Stop waiting for confirms: messages published but not confirmed keep their locks."""
+        """Stop waiting for confirms: messages that were published but not confirmed stay locked."""
         self._drain_ended = True
         self._publisher.cut()
 

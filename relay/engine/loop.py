@@ -79,7 +79,7 @@ class Engine:
         self._in_flight.stop_writing()
 
     def cut(self) -> None:
-        """Stop, and do not wait for confirms: messages published but not confirmed keep their locks."""
+        """Stop, and do not wait for confirms: messages that were published but not confirmed stay locked."""
         self.stop()
         self._claimer.cut()
         self._in_flight.cut()
@@ -91,7 +91,7 @@ class Engine:
 
     @property
     def kept(self) -> int:
-        """Messages published but not confirmed when the drain ended; they keep their locks."""
+        """How many messages were published but not confirmed when the drain ended; they stay locked."""
         return self._in_flight.kept
 
     async def _next_batch(self) -> Batch | None:
@@ -126,7 +126,7 @@ class Engine:
                 await self._nudged.wait()
 
     def _on_settled(self, batch: Batch, written: SettleResult) -> None:
-        """The window has room again, and ordering keys may be free."""
+        """Remove settled claims from the window, and tell the intake, because ordering keys may be free."""
         self._window.remove(batch, written.portion.claims)
         self._intake.settled(written.portion, written.outcomes)
         self._nudged.set()

@@ -43,7 +43,7 @@ class SettlePass(NamedTuple):
     """Rows that other sessions have locked; these rows are tried again later, too."""
 
     def plus(self, other: SettlePass) -> SettlePass:
-        """The sum of both."""
+        """The results of both attempts."""
         return SettlePass(self.lost + other.lost, self.refused + other.refused, self.busy + other.busy)
 
 

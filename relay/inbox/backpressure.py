@@ -1,4 +1,4 @@
-"""Backpressure: counts the inbox each second, and at once when new messages may have filled it."""
+"""Backpressure: counts the messages in the inbox each second, and at once when new messages may have filled the inbox."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class InboxBackpressure:
         self._source.pause()
 
     async def count(self) -> None:
-        """Count, and pause or resume."""
+        """Count the messages, and pause or resume the source."""
         try:
             self._waiting = await self._inbox.waiting(self._limit)
         except StoreError as error:

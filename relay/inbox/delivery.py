@@ -63,7 +63,7 @@ class Delivery:
 def delivery(
     *, queue: str, exchange: str, routing_key: str, payload: bytes, properties: Mapping[str, Any], max_body_bytes: int
 ) -> Delivery:
-    """Make a delivery of what the broker sent; never raises, whatever the content.
+    """Make a delivery of the broker's message; never raises, whatever the content.
 
     Args:
         queue: the queue from which the message was consumed.

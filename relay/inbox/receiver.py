@@ -33,7 +33,7 @@ class Received(NamedTuple):
     left: list[Taken]
 
     def plus(self, other: Received) -> Received:
-        """The sum of both."""
+        """Both results together."""
         return Received(self.new + other.new, self.rejected + other.rejected, self.left + other.left)
 
 
@@ -146,7 +146,7 @@ class Receiver:
         return await self._write_without(bad, taken, blame)
 
     async def _write_without(self, bad: Sequence[tuple[Taken, Problem]], taken: Sequence[Taken], blame: Blame | None) -> Received:
-        """Write deliveries and reject the bad ones among them."""
+        """Write deliveries, and reject the deliveries in `bad`."""
         rejected = {id(each) for each, _ in bad}
         good = [each for each in taken if id(each) not in rejected] if bad else taken
         received = await self._persist(good, blame) if good else Received(0, 0, [])

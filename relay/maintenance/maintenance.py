@@ -23,7 +23,7 @@ HEARTBEAT_SECONDS = 2.0
 CONTRACT_SECONDS = 1.0
 """Seconds between two checks whether the policy's contracts have changed."""
 LANE_SECONDS = 2.5
-"""Seconds between two renewals of the lanes' leases; a lease lasts twice as long."""
+"""Seconds between two checks of the lanes that this relay owns. Each heartbeat renews their lease, which lasts twice as long."""
 GAUGE_SECONDS = 15.0
 """Seconds between two reads of the queue for metrics: the usual interval of a scrape."""
 REST = 4.0

@@ -28,7 +28,7 @@ class PeriodicTask:
     interval: float
     """Seconds between two runs."""
     do: Callable[[], Awaitable[bool | None]]
-    """One run; true if work is left. May raise StoreError."""
+    """Runs the task once; returns true if work is left. May raise StoreError."""
     due_at: float = 0.0
     """Monotonic time of the next run."""
 

@@ -36,7 +36,7 @@ class ForeignStore(Protocol):
     """The statement that renumbers; it may raise StoreError."""
 
     async def renumber(self) -> Renumbered:
-        """Search some messages, and give ids of this cluster to messages of another."""
+        """Search some messages, and give ids of this cluster to messages of another cluster."""
 
 
 class Renumbering:

@@ -42,7 +42,7 @@ class Schedules:
         self._next_set = asyncio.Event()
 
     def set_next(self, seconds: float | None) -> None:
-        """Set the seconds until the next tick; None: there is no next tick."""
+        """Set the seconds until the next tick; None means that no tick is due."""
         self._due_at = math.inf if seconds is None else time.monotonic() + seconds
         self._next_set.set()
 
@@ -84,7 +84,7 @@ class FailureReports:
         self._reported: Mapping[str, str] = {}
 
     def report(self, failing: Mapping[str, str]) -> None:
-        """Take the reasons of all current failures, by name."""
+        """Report what changed, given the reasons of all current failures by name."""
         before, self._reported = self._reported, failing
         for name in sorted(before.keys() | failing.keys()):
             if before.get(name) != (why := failing.get(name)):

@@ -1,4 +1,4 @@
-"""An AMQP URL with several hosts, as in libpq: one login, one vhost and one set of options for all of them. No I/O."""
+"""An AMQP URL with several hosts, as in libpq: all hosts share one login, one vhost and one set of options. No I/O."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class NoAnswerError(OutboundError):
 
 @dataclass(frozen=True)
 class Response:
-    """A server's response; a redirect is a response like any other and is not followed."""
+    """A server's response; a redirect is a normal response and is not followed."""
 
     status: int
     headers: Mapping[str, str]

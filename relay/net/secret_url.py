@@ -22,7 +22,7 @@ class DatabaseTarget(NamedTuple):
 Conninfo = str | DatabaseTarget
 """A database to connect to. For plain text, insecure connections are not reported."""
 MAX_BYTES = 64 << 10
-"""Bytes of a secret's file; no connection string is longer, and a wrong file name must not fill the memory."""
+"""Most bytes of a secret's file: no connection string is longer, and a wrongly named file must not fill the memory."""
 
 
 def current(secret: Secret) -> str:

@@ -32,7 +32,7 @@ AT_ONCE = 400
 """Most connections at the same time. A further connection closes the oldest, so that a client with many connections cannot block a
 probe."""
 _NUMBERS = count()
-"""Numbers connections in the order of arrival; the loop's clock is too coarse for that."""
+"""Numbers connections in the order of arrival, because the loop's clock is too coarse to order them."""
 _HEADERS = [("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("Connection", "close")]
 """A connection has one request, so that the number of connections bounds that of requests."""
 _HEAD_BYTES, _HEAD_LINES = 8 << 10, 64
@@ -96,7 +96,7 @@ class HttpServer:
         return self._port
 
     async def aclose(self) -> None:
-        """Finish open requests within a second and close; may be called at any time and repeatedly."""
+        """Finish open requests within a second, then close the server; may be called at any time, and repeatedly."""
         task, self._task = self._task, None
         if task is not None and self._server is not None:
             self._server.should_exit = True

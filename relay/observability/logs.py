@@ -183,7 +183,7 @@ def _formatter(stream: TextIO, log_format: str | None) -> structlog.stdlib.Proce
 
 
 def _name_and_error(_: object, __: str, line: EventDict) -> EventDict:
-    """For a line of a library: its logger, the first line of its text, and an exception without its text."""
+    """Reduce a library's log line to its logger, the first line of its text, and the exception without the exception's text."""
     if line["_from_structlog"]:
         return line
     record: logging.LogRecord = line["_record"]

@@ -20,7 +20,7 @@ from relay.observability.peer_gauges import PeerGauges
 from relay.observability.queue_gauges import GAUGES, named
 
 MOST_LABELS = 50
-"""Most values of one label; further values are counted under `other`, because messages may name any error codes and exchanges."""
+"""Most values of one label; further values are counted under `other`, because messages may name any number of codes and exchanges."""
 OTHER = "other"
 NAMED_AFTER = 10.0
 """Seconds of silence after which an exchange gets a label. Any exchange waits briefly for confirms, and would otherwise use up a label."""
@@ -112,7 +112,7 @@ class Metrics:
         self._info.labels(name, schema, version).set(1)
 
     async def page(self, accept: str = "") -> tuple[bytes, str]:
-        """`render` in a thread, so that the loop is not blocked."""
+        """Like `render`, but in a thread, so that the event loop is not blocked."""
         self._state.read()
         return await asyncio.to_thread(self._encode, accept)
 

@@ -107,7 +107,7 @@ class DeferredPayloads:
         except StoreError:
             left = [RowLeft(row.claim.id, busy=True) for row in rows]
         if any(one.busy for one in left):
-            # These become free when their locks expire.
+            # These messages become free when their locks expire.
             self._locks.leave_locked()
         lost += [one.id for one in left if not one.busy]
         if rows:

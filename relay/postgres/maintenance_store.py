@@ -17,7 +17,7 @@ from relay.postgres.schema_check import check_version, is_of, other_way
 from relay.postgres.store import Store
 
 FORGOTTEN = 3600.0
-"""Seconds after which a silent relay leaves the list; its locks were swept long before."""
+"""Seconds after which a silent relay is removed from the list of relays; its locks were swept long before."""
 
 FAILING = 100
 """Most schedules, or keys, whose failures are reported one by one."""
@@ -147,7 +147,7 @@ class PostgresMaintenance:
         return dict(await self._store.run("list_failing_keys", most=FAILING))
 
     async def refresh_contracts(self) -> None:
-        """Read the message contracts if, by the last policy, they have changed; a relay begins without contracts.
+        """Read the message contracts if the last policy shows that they have changed; a relay starts without contracts.
 
         Raises:
             StoreError: the contracts could not be read.

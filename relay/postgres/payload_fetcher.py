@@ -34,7 +34,7 @@ class Piece(NamedTuple):
     length: int
     """Bytes of the whole payload."""
     served: float
-    """Seconds that the server needed."""
+    """Seconds that the server needed for this piece."""
     options: int | None
     """Bytes of the options, which follow the payload; counting stops once they are too long. None: the message has no options."""
 
@@ -129,7 +129,7 @@ class Fetcher:
     Args:
         read: reads a piece of a payload, by first byte and length; None if this relay has lost the lock.
         renew: extends the locks of claims; False if some of them are lost.
-        pace: says how long pieces are.
+        pace: says how many bytes a piece has.
         most: the most bytes of a payload.
         room: the most bytes of memory of all claims together. The stored sizes are no bound, because payloads may be longer as text.
         half: seconds after which a lock must be renewed.

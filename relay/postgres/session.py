@@ -20,7 +20,7 @@ from relay.postgres.timeouts import CHORE, HEARING, Connection, answered
 from relay.queries.statements import text
 
 KEEPALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 20_000, "connect_timeout": 10}
-"""A dead peer is noticed within half a minute (libpq, "Parameter Key Words")."""
+"""With these parameters a dead peer is noticed within half a minute (libpq, "Parameter Key Words")."""
 
 BY_INDEX = {
     "enable_seqscan": "off",
@@ -38,7 +38,7 @@ PostgreSQL would read and sort the whole table for each page (measured: 7,200 bl
 
 ALWAYS = {"lock_timeout": "1s", "jit": "off"}
 """No statement of a relay may wait long for a lock of another session, because other statements wait for it. No statement is worth
-compiling: a disabled kind of scan makes a plan look expensive, and PostgreSQL then compiles for a quarter of a second of CPU."""
+compiling (`jit`): a disabled kind of scan makes a plan look expensive, and PostgreSQL then compiles for a quarter of a second of CPU."""
 _SILENT = (
     "PostgreSQL did not answer a statement within {:g} seconds, and the relay reconnects: see whether the server hangs, or whether a "
     "pooler, a proxy or a firewall on the way has lost the connection."
@@ -131,7 +131,7 @@ class Session:
                 self.took = time.monotonic() - began
 
     def forget_positions(self) -> None:
-        """A pooler has changed the server behind the same connection: refuse the next statement by position once."""
+        """Refuse the next statement by position once, because a pooler has changed the server behind the same connection."""
         self._known = None
 
     async def _expect_known(self) -> None:
@@ -172,7 +172,7 @@ class Session:
         return self._connection
 
     async def _settled(self, connection: Connection) -> Connection:
-        """The connection with its session settings; if they cannot be set, it is closed."""
+        """The connection with its session settings; if these cannot be set, the connection is closed."""
         settings = {**PINNED, **self._settings}
         if sentence := unreadable(connection.info):
             await connection.close()
@@ -213,7 +213,7 @@ async def connect(conninfo: Conninfo, application_name: str, *, prepare_threshol
 
     Raises:
         psycopg.Error: no connection.
-        UnicodeError: no resolver can be asked for the name of the host.
+        UnicodeError: the host's name cannot be encoded for a resolver.
     """
     connection = await Connection.connect(
         conninfo if isinstance(conninfo, str) else current(conninfo.secret),

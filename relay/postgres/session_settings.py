@@ -14,7 +14,7 @@ ENCODING = "UTF8"
 PINNED: Mapping[str, str] = {"DateStyle": "ISO, MDY", "IntervalStyle": "postgres", "TimeZone": "UTC", "standard_conforming_strings": "on"}
 """Set after connecting, before anything else: how times are written, and that a backslash in a literal is itself.
 
-PgBouncer reports these to each of its clients, and refuses them as start-up options.
+PgBouncer reports these settings to each of its clients, and refuses them as start-up options.
 """
 DEFAULTS: Mapping[str, str] = {
     "array_nulls": "on",
@@ -23,8 +23,8 @@ DEFAULTS: Mapping[str, str] = {
     "extra_float_digits": "1",
     "transform_null_equals": "off",
 }
-"""Set with `PINNED` if the relay does not share the session: NULL in an array is no word, numbers and bytes are printed exactly, notices
-arrive.
+"""Set with `PINNED` if the relay does not share the session: NULL in an array is a null and not a word, numbers and bytes are printed
+exactly, notices arrive.
 
 These are PostgreSQL's own defaults. PgBouncer does not know them, so in transaction mode another client may get these settings, and the
 relay's session may lose them.
@@ -72,7 +72,7 @@ def pin_path(connection: psycopg.Connection[Any]) -> bool:
     """Set the search path, also repeatedly; return False if a pooler prevents it.
 
     Raises:
-        psycopg.Error: as of any statement.
+        psycopg.Error: the statement failed.
     """
     return connection.execute(PIN_PATH, path_of(connection.info)).rowcount == 1
 

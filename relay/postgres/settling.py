@@ -1,4 +1,4 @@
-"""Writes outcomes of claims. If an answer was lost, reads again what the statement may have written nevertheless."""
+"""Writes outcomes of claims. If an answer was lost, finds out which rows the statement has written nevertheless."""
 
 from __future__ import annotations
 

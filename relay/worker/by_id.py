@@ -33,7 +33,7 @@ class NamedMessage(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """Where the message is, for operators."""
+        """A sentence for operators that says where the message is."""
         if self.locked_until:
             return f"Message {self.id} is locked by {self.holder or 'somebody'} until {self.locked_until}."
         if self.ordered and self.queued:

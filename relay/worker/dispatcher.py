@@ -19,7 +19,7 @@ CANCEL_SECONDS: Final = 1.0
 
 
 Run = Callable[[Batch, Sequence[Claim]], Coroutine[Any, Any, None]]
-"""Handles claims of a batch in one call; raises what the handler raises."""
+"""Handles claims of a batch in one call; raises the handler's errors."""
 
 
 class Dispatcher:
@@ -188,7 +188,7 @@ class Dispatcher:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # Something that the handler awaited was cancelled, not the handler itself.
+            # The handler itself was not cancelled, only something that it awaited.
             return self._failure(group, error)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - any error of a handler is a failed attempt
             return self._failure(group, error)

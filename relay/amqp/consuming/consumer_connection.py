@@ -31,7 +31,7 @@ class ConsumerChannel(NamedTuple):
 
     @property
     def is_lost(self) -> bool:
-        """Whether its delivery tags have become invalid."""
+        """Whether the channel's delivery tags have become invalid."""
         return self.epoch != self.consumer.epoch or self.consumer.lost
 
 
@@ -51,8 +51,8 @@ class ConsumerConnection:
         prefetch: how many messages of one queue may be held unacknowledged.
         most_bytes: how many bytes of payloads and headers may be held unacknowledged, for all queues together.
         max_body_bytes: returns the current limit of a payload.
-        emit: takes events.
-        heartbeat: seconds.
+        emit: sink of events.
+        heartbeat: seconds between two heartbeats.
 
     """
 
@@ -134,7 +134,7 @@ class ConsumerConnection:
             channel.consumer.acknowledge(channel.epoch, its)
 
     def is_lost(self, taken: Sequence[Taken]) -> bool:
-        """Whether all these messages will be delivered again, because the channels on which they came are closed."""
+        """Whether all these messages will be delivered again, because the channels on which they arrived are closed."""
         return all(each.channel.is_lost for each in taken)
 
     def is_used_up(self, queue: str, unacknowledged: int) -> bool:
@@ -142,7 +142,7 @@ class ConsumerConnection:
         return any(each.queue == queue and unacknowledged >= each.prefetch for each in self._consumers)
 
     def pause(self) -> None:
-        """Consume no more from the queues; deliveries that have arrived can still be taken and acknowledged."""
+        """Stop consuming from the queues; deliveries that have arrived can still be taken and acknowledged."""
         self._paused = True
         for consumer in self._consumers:
             consumer.pause()
@@ -192,11 +192,11 @@ class ConsumerConnection:
                 tasks.create_task(consumer.run())
 
     def _prefetch_window(self) -> PrefetchWindow:
-        """The window of one queue, which has its share of the bytes."""
+        """The window of one queue, with the queue's share of the bytes."""
         return PrefetchWindow(most=self._prefetch, most_bytes=self._most_bytes // len(self._queues))
 
     def _drop(self, consumer: QueueConsumer) -> None:
-        """Forget deliveries that were not taken; they return to the queue now, or once those that were taken are acknowledged."""
+        """Forget deliveries that were not taken. They return to the queue now, or at the next call of `take`."""
         self._waiting = deque(each for each in self._waiting if each.channel.consumer is not consumer)
         if self._taking:
             consumer.return_surplus()

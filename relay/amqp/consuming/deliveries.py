@@ -109,7 +109,7 @@ def consume_next(channel: int, queue: str, prefetch: int) -> bytes:
 
 
 def bound(channel: int, prefetch: int) -> bytes:
-    """`basic.qos`; it applies to consumers that start after it."""
+    """`basic.qos`, which applies to consumers that start later."""
     return method(channel, b"\x00\x3c\x00\x0a\x00\x00\x00\x00" + prefetch.to_bytes(2, "big") + b"\x00")
 
 
@@ -128,7 +128,7 @@ def cancel(channel: int) -> bytes:
 
 
 def acknowledge(channel: int, tags: Sequence[int], *, first: int | None) -> bytes:
-    """`basic.ack` of these tags, lowest first. One frame acknowledges all tags below `first`, the lowest that stays unacknowledged."""
+    """`basic.ack` of these tags, lowest first. One frame acknowledges all tags below `first`, the lowest tag that stays unacknowledged."""
     together = len(tags) if first is None else bisect(tags, first)
     frames = [_acknowledge(channel, tags[together - 1], up_to=True)] if together else []
     return b"".join(frames + [_acknowledge(channel, tag, up_to=False) for tag in tags[together:]])

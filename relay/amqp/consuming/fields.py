@@ -1,7 +1,7 @@
 """The properties in a message's header, read without loss; no I/O.
 
 pamqp divides timestamps above 2^32 by 1000, because it takes them for milliseconds, and raises if the result is after the year 9999.
-Here the number that was sent is kept.
+This module keeps the number that was sent.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Reader:
         return self.octets(int.from_bytes(self.octets(4), "big"))
 
     def flags(self) -> int:
-        """The property flags. The last of 16 bits says that more flags follow; AMQP defines none of these."""
+        """The property flags. The last of 16 bits says that more flags follow; AMQP defines no further flags."""
         first = flags = int.from_bytes(self.octets(2), "big")
         while flags & 1:
             flags = int.from_bytes(self.octets(2), "big")
@@ -98,7 +98,7 @@ def _text(octets: bytes) -> str | bytes:
 
 
 def _moment(reader: _Reader) -> datetime | int:
-    """Seconds since 1970 as a datetime; the number itself if it means a time after the year 9999, as a number of milliseconds does."""
+    """A number of seconds since 1970 as a datetime. A time after the year 9999 stays a number, as in a timestamp in milliseconds."""
     seconds = reader.number(_TIME)
     return datetime.fromtimestamp(seconds, UTC) if seconds <= TIMESTAMP_LIMIT else int(seconds)
 

@@ -1,7 +1,8 @@
 """How many messages and bytes of a queue are unacknowledged, and how many messages the broker may therefore send; no I/O.
 
-RabbitMQ limits only the number of messages. If the unacknowledged messages have too many bytes, those that are not being written return to
-the queue, and the number is reduced. It doubles when nothing is unacknowledged and twice as many messages of the largest size would fit.
+RabbitMQ limits only the number of messages. If the unacknowledged messages have too many bytes, the messages that are not being written
+return to the queue, and the prefetch count is reduced. The count doubles when nothing is unacknowledged and twice as many messages of the
+largest size would fit.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ class PrefetchWindow:
         """Size of each unacknowledged message by tag, in the order of arrival."""
         self._seen = self._largest = 0
         self.prefetch = most
-        """Messages that the broker may send."""
+        """The prefetch count: how many messages the broker may send before it waits for acknowledgements."""
         self.bytes = 0
         """Bytes of all unacknowledged messages together."""
 
     def take(self, tag: int, size: int) -> bool:
-        """Note a message; return whether several unacknowledged messages have too many bytes. If so, the broker may send fewer."""
+        """Note a message; return whether several unacknowledged messages have too many bytes. If so, the prefetch count is reduced."""
         self._sizes[tag] = size
         self.bytes += size
         self._seen += 1

@@ -1,7 +1,7 @@
-"""One queue, consumed on a channel that no other queue uses at that time: a missing or refused queue affects no other.
+"""One queue, consumed on a channel that no other queue uses at that time: a missing or refused queue affects no other queue.
 
-If the broker grants fewer channels than there are queues, they take turns. A turn ends once every delivery is acknowledged, so nothing
-comes again and no delivery is counted twice. Then the next queue consumes on the same channel.
+If the broker grants fewer channels than there are queues, the queues take turns. A turn ends once every delivery is acknowledged, so no
+message is delivered again or counted twice. Then the next queue consumes on the same channel.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class QueueConsumer:
         tap: the connection's frame router.
         channels: the channels that the queues share.
         queue: the queue's name.
-        window: limits what may be unacknowledged.
+        window: limits the unacknowledged messages and their bytes.
         take: called with each delivery; returns the bytes that the delivery needs in memory.
         drop: called when deliveries that were not taken must return to the queue, because too many bytes have arrived.
         emit: sink of events about the queue.
@@ -108,7 +108,7 @@ class QueueConsumer:
         self._closed.set_result("has not been asked for yet")
         self._paused = False
         self.epoch = 0
-        """Number of the channel on which deliveries come: their tags are invalid on a later channel."""
+        """Counts the channels on which deliveries arrive, because their tags are invalid on a later channel."""
         self.refused: str | None = None
         """Why the queue cannot be consumed."""
 
@@ -124,7 +124,7 @@ class QueueConsumer:
             await asyncio.sleep(pause(failures, longest=LONGEST_PAUSE))
 
     async def _have_turn(self) -> str:
-        """Hold a channel until another queue wants it, or something ends it; return the sentence to report, empty if none is needed."""
+        """Use a channel until another queue wants it or the channel ends. Return the sentence to report; empty if there is no fault."""
         channel = await self._channels.take()
         self._turn = _Turn(channel)
         self._open()
@@ -140,7 +140,7 @@ class QueueConsumer:
         return sentence
 
     async def _leave_when_wanted(self) -> None:
-        """End the turn when another queue waits: after `TURN` seconds, or earlier if no delivery comes."""
+        """End the turn when another queue waits: after `TURN` seconds, or earlier if no delivery arrives."""
         await self._turn.consuming.wait()
         now = asyncio.get_running_loop().time
         ends_at, came = now() + TURN, -1
@@ -186,7 +186,7 @@ class QueueConsumer:
     def delivered(self, message: deliveries.RawDelivery) -> None:
         """See `relay.amqp.consuming.deliveries.DeliveryHandler`.
 
-        Deliveries that still come on a closing channel are ignored, because they come again on the next channel.
+        Deliveries that still arrive on a closing channel are ignored, because the broker delivers them again on the next channel.
         """
         if not self._usable or self._turn.overfull:
             return
@@ -237,12 +237,12 @@ class QueueConsumer:
             self._cancel()
 
     def _write(self, frame: bytes) -> None:
-        """Write a frame, unless the channel is being closed: for a frame after `channel.close` the broker closes the connection."""
+        """Write a frame, unless the channel is being closed: over a frame after `channel.close` the broker closes the connection."""
         if self._usable:
             self._tap.write(frame)
 
     def _adapt(self) -> None:
-        """Consume again with the new prefetch number if it has changed; unacknowledged messages stay."""
+        """Consume again with the new prefetch count if it has changed; unacknowledged messages stay unacknowledged."""
         if self.prefetch == self._window.prefetch:
             return
         self.prefetch = self._window.prefetch
@@ -270,7 +270,7 @@ class QueueConsumer:
     def _narrow(self) -> None:
         """Take no further delivery on this channel; on the next channel the broker sends fewer messages at a time."""
         self._emit(QueueNarrowed(self.queue, self._window.bytes, self._window.prefetch))
-        # RabbitMQ 3.10 puts what a cancel finds on its way, and what is nacked, at the back of a quorum queue without a delivery limit.
+        # No cancel or nack: RabbitMQ 3.10 returns such messages to the back of a quorum queue without a delivery limit.
         self._turn.leaving = self._turn.overfull = True
         self._drop(self)
 

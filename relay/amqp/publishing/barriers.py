@@ -32,7 +32,7 @@ class Barriers(Generic[T]):
 
     @property
     def open(self) -> bool:
-        """Whether a mark is not answered yet."""
+        """Whether a mark waits for its answer."""
         return bool(self._asked)
 
     @property
@@ -50,7 +50,7 @@ class Barriers(Generic[T]):
         return [slice(start, start + MARK_EVERY) for start in range(0, count, MARK_EVERY)]
 
     def answered(self) -> bool:
-        """Take the answer to the oldest mark; False: no mark is open."""
+        """Note the answer to the oldest mark; return False if no mark is open."""
         if not self._asked:
             return False
         self._answered = self._asked.popleft()

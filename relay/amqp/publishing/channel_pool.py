@@ -1,4 +1,4 @@
-"""The exchange channels of one connection, their channel numbers, and whose turn it is to write. No I/O of its own."""
+"""The exchange channels of one connection, their channel numbers, and their turns to write. No I/O of its own."""
 
 from __future__ import annotations
 
@@ -134,11 +134,11 @@ class ChannelPool:
             self._tell_starved(self.exchanges)
 
     def suspects(self) -> list[Slot]:
-        """Messages that the broker may have been processing when the connection ended; afterwards nothing is in flight."""
+        """Return the messages that the broker may have been processing when the connection ended, and forget all that are in flight."""
         return [slot for exchange_channel in self._exchange_channels.values() for slot in exchange_channel.suspects()]
 
     def silent(self) -> dict[str, float]:
-        """By exchange: for how many seconds a written message has had no confirm, or a message could not be written."""
+        """For each exchange: the seconds for which a written message has had no confirm, or a message could not be written."""
         now = self._clock()
         waits: dict[str, float] = {}
         written = [(exchange_channel, exchange_channel.unconfirmed_since) for exchange_channel in self._exchange_channels.values()]
@@ -171,7 +171,7 @@ class ChannelPool:
 
     @property
     def watched(self) -> bool:
-        """Whether something waits until the broker has processed everything that is written."""
+        """Whether a message waits until the broker has processed everything that was written."""
         return self._alone.active
 
     def open(self, handler: frames.ChannelHandler) -> int | None:
@@ -212,7 +212,7 @@ class ChannelPool:
             self.pump()
 
     def changed(self, exchange_channel: ExchangeChannel) -> None:
-        """The broker has answered: write what the answer allows, or free a channel number for an exchange without a channel."""
+        """The broker has answered: write messages that the answer allows, or free a channel number for an exchange without a channel."""
         if exchange_channel in self._probes.unanswered and not exchange_channel.asking:
             self._probes.ended(exchange_channel)
         if exchange_channel.eager:

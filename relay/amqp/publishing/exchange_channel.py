@@ -2,7 +2,7 @@
 
 RabbitMQ closes a channel over a missing exchange, a missing permission or a refused property, and does not name the message.
 But it carries out a channel's methods in order. So a mark follows every few messages: a `basic.qos` without effect. The answer to a
-mark says that everything before the mark was accepted, even while the confirms are still open. When a channel dies:
+mark proves that everything before the mark was accepted, even while the confirms are still open. When a channel dies:
 
 - accepted messages without a confirm are sent again, and all of them must be confirmed before anything else is written;
 - one message between the last answered mark and the next mark is the cause: these messages are sent again one by one;
@@ -56,7 +56,7 @@ class ChannelHost(Protocol):
 
     @property
     def watched(self) -> bool:
-        """Whether something waits until the broker has processed everything that is written."""
+        """Whether a message waits until the broker has processed everything that was written."""
 
     def write(self, data: bytes) -> None:
         """Write whole frames."""
@@ -72,7 +72,7 @@ class ChannelHost(Protocol):
 
 
 class ExchangeChannel:
-    """The messages of one route that wait or are in flight, in the order of the calls."""
+    """The waiting and in-flight messages of one route, in the order in which they were submitted."""
 
     def __init__(
         self, route: Route, standing: Standing, *, line: ChannelHost, encoder: SlotEncoder, clock: Callable[[], float], emit: events.Sink
@@ -91,7 +91,8 @@ class ExchangeChannel:
         self._marks: Barriers[Slot] = Barriers()
         self._book: ConfirmTracker[Slot] = ConfirmTracker(relay_id)
         self._strict = False
-        """In quarantine after a death: each write waits for the confirms of the previous one, so that nothing is sent a third time."""
+        """In quarantine after the channel died: each write waits for the confirms of the previous write, so that no message is sent a third
+        time."""
         self._burst = 1
 
     @property
@@ -140,7 +141,7 @@ class ExchangeChannel:
             self._waiting.extend(slots)
             return
         for slot in slots:
-            # A message that can never be sent gets its own result, not the exchange's: now, or at the next attempt if this turn is over.
+            # A message that can never be sent gets its own result, not the exchange's. If this turn is over, its next attempt shows it.
             if self._line.turn.look() or self._encoder.encode(slot, now) is not None:
                 decide_all([slot], refusal)
 
@@ -165,7 +166,7 @@ class ExchangeChannel:
         return True
 
     def suspects(self) -> list[Slot]:
-        """Messages that the broker may have been processing when the connection ended; afterwards nothing is in flight."""
+        """Return the messages that the broker may have been processing when the connection ended, and forget all that are in flight."""
         _, suspects, untouched = self._forget_channel()
         return [*suspects, *untouched]
 
@@ -176,7 +177,7 @@ class ExchangeChannel:
         return channel
 
     def acked(self, tag: int, *, multiple: bool) -> None:
-        """The broker confirms messages; a message that it returned before is unroutable."""
+        """The broker acks messages: they are confirmed, or unroutable if the broker returned them before."""
         now = self._clock()
         confirmed, returned = self._book.ack(tag, multiple=multiple)
         self._marks.confirmed(tag)
@@ -195,11 +196,11 @@ class ExchangeChannel:
         self._answered()
 
     def returned(self, relay_id: str, reason: ReplyReason) -> None:
-        """The broker returns a message as unroutable; its result is decided when its ack comes."""
+        """The broker returns a message as unroutable; the message's result is decided when its ack arrives."""
         self._book.returned(relay_id, reason)
 
     def replied(self, method: tuple[int, int]) -> None:
-        """A mark is answered; the mark behind a first message proves the exchange, however long its queues take to confirm."""
+        """The broker answers a mark. The mark after a first message proves the exchange, however long its queues take to confirm."""
         if method == frames.QOS_OK and self._marks.answered():
             was_unproven = not self.standing.proven
             if was_unproven and not self._strict:
@@ -258,7 +259,7 @@ class ExchangeChannel:
         self.standing.refusal, self.standing.refused_until = refusal, self._clock() + REMEMBER_REFUSAL
 
     def _marked(self, encodeds: Sequence[Encoded], channel: int, first: int) -> Iterator[bytes]:
-        """Frames, with a mark after every few messages and after the last one."""
+        """Frames, with a mark after every few messages and after the last message."""
         mark = frames.ask_qos(channel)
         for run in self._marks.ask(first, len(encodeds)):
             yield encode_batch(encodeds[run], channel)
@@ -277,7 +278,7 @@ class ExchangeChannel:
         return 1 if source is self._suspects else self._burst
 
     def _next(self, source: deque[Slot], most: int) -> tuple[list[Slot], list[Encoded]]:
-        """Take up to `most` messages from the front, about `CHUNK_BYTES`, in this turn; decide those that cannot be sent."""
+        """Take up to `most` messages, or about `CHUNK_BYTES`, from the front in this turn; decide messages that cannot be sent."""
         slots: list[Slot] = []
         encodeds: list[Encoded] = []
         now, size = self._clock(), 0

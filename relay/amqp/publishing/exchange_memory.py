@@ -1,4 +1,4 @@
-"""Remembers what the broker has said about each exchange, even after the channel is closed. No I/O."""
+"""Remembers the broker's answers about each exchange, even after the channel is closed. No I/O."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ FORGET_AFTER: Final = 600.0
 
 @dataclass(slots=True)
 class Standing:
-    """What the broker has said about an exchange on one of its routes."""
+    """The broker's answers about an exchange on one of its routes."""
 
     proven: bool = False
     """Whether the broker accepts messages for the exchange on this route."""
     announced: bool = False
-    """Whether the quarantine was reported: the broker closed a channel over the exchange and has accepted nothing since."""
+    """Whether a quarantine was reported, because the broker closed a channel over the exchange and has accepted nothing since."""
     refusal: PublishResult | None = None
     """Why the broker accepts nothing."""
     refused_until: float = 0.0
-    """When the broker is asked again: monotonic seconds."""
+    """When the exchange is tried again, in monotonic seconds."""
 
 
 @dataclass(slots=True)

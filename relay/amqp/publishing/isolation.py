@@ -16,7 +16,7 @@ from relay.amqp.publishing.exchange_channel import ExchangeChannel
 from relay.amqp.publishing.routes import Route
 
 PATIENCE: Final = 1.0
-"""The most seconds to wait until the broker has processed everything else, and again until it has processed the suspect."""
+"""Most seconds to wait until the broker has processed everything else, and then again until it has processed the suspect."""
 
 
 class Isolation:
@@ -32,7 +32,7 @@ class Isolation:
         self._exchange_channels = exchange_channels
         self._clock = clock
         self._waiting: OrderedDict[ExchangeChannel, float] = OrderedDict()
-        """Exchange channels that wait for their turn, and since when."""
+        """Exchange channels that wait for their turn, each with the start of its wait."""
         self._current: ExchangeChannel | None = None
         self._since: float | None = None
         """Since when the other exchange channels write nothing."""
@@ -56,7 +56,7 @@ class Isolation:
         self.active = self._current is not None or bool(self._waiting)
 
     def kept(self, ready: Iterable[ExchangeChannel]) -> Iterator[tuple[ExchangeChannel, float]]:
-        """Exchange channels that wait for their turn, and those of `ready` that may not write now; each with the start of its wait."""
+        """Exchange channels that wait for their turn, and channels in `ready` that may not write now; each with the start of its wait."""
         yield from self._waiting.items()
         if self._since is not None:
             yield from ((exchange_channel, self._since) for exchange_channel in ready if exchange_channel.eager)

@@ -17,7 +17,7 @@ class KeyChannel(ExchangeChannel):
     _newest = False
     """The newest and the oldest message take turns, so that a new message does not wait behind thousands that are refused."""
     _in_a_row = 0
-    """Messages accepted since the last refusal: the more there are, the more messages are written at one time."""
+    """Messages accepted since the last refusal. The larger this number, the more messages are written at one time."""
 
     @property
     def unconfirmed_since(self) -> float | None:

@@ -32,7 +32,7 @@ class PublishBatch:
         self.doubted: set[int] = set()
         """Messages that the broker may have accepted on a channel that died before the confirm."""
         self.refused: dict[int, PublishResult] = {}
-        """Refusals by a contract, of messages that could otherwise be sent."""
+        """Refusals by a contract, for messages that could otherwise be sent."""
         self._undecided = count
         self._reported: set[int] = set()
         self._done = asyncio.Event()

@@ -54,13 +54,13 @@ class RabbitPublisher:
     and the broker's answers write the results.
 
     Args:
-        urls: `amqp://` or `amqps://` URLs of brokers with the same vhost, or secrets that hold one; tried in turn, each with all its hosts.
+        urls: `amqp://` or `amqps://` URLs of brokers with the same vhost, or secrets with such URLs; all hosts in them are tried in turn.
         name: the broker lists the connection as `outbox-relay/<name>`.
         encoder: makes the encoder for a negotiated frame size.
         checks: checks messages before they are written; None for no checks.
         emit: sink of events.
-        heartbeat: seconds; a dead peer is noticed within three heartbeats and three seconds.
-        patience: seconds after which a batch hands over the results that it has so far.
+        heartbeat: seconds between heartbeats; a dead peer is noticed within three heartbeats and three seconds.
+        patience: seconds after which the results of a batch so far are yielded.
         open_channels: idle channels above this number are closed, the least recently used first.
         clock: monotonic seconds.
 
@@ -84,7 +84,7 @@ class RabbitPublisher:
         self._encoder = encoder
         self._checks = checks
         self._checking: dict[tuple[PublishBatch, str], float] = {}
-        """Exchanges with messages of a batch that wait for their check, and since when."""
+        """Batches and exchanges whose messages wait for their check, each with the start of the wait."""
         self._emit = emit
         self._patience = patience
         self._open_channels = open_channels
@@ -141,7 +141,7 @@ class RabbitPublisher:
     def stop_writing(self) -> None:
         """Write no further message: messages that were not written are UNWRITTEN, the others wait for their confirms.
 
-        A message that was written on a channel that died may still be written again, because its confirm can come in no other way.
+        A message whose channel died before its confirm may still be written again, because its confirm can arrive in no other way.
         """
         self._stopped_writing = True
         for job in self._jobs:
@@ -184,7 +184,7 @@ class RabbitPublisher:
     def down(self, lost: ConnectionLost) -> None:
         """Decide the messages that the lost connection leaves open; this call sends nothing again."""
         if self._session and self._session.blocked:
-            # The broker reports a lasting alarm to the next connection again, but never its end to this one.
+            # The broker reports a lasting alarm to the next connection again, but never reports its end to the lost connection.
             self._emit(broker.BrokerUnblocked())
         if self._session and lost.allowed is not None:
             self._limit.refused(self._session.channels, lost.allowed, sharing=self._session.exchanges)

@@ -16,7 +16,7 @@ from relay.amqp.frames import ReplyReason
 from relay.message import Claim, PublishResult, Verdict
 
 REMEMBERED: Final = 60.0
-"""Seconds after which a refused key is tried again: it may have been permitted since."""
+"""Seconds after which a refused key is tried again, because it may have been permitted since."""
 MAX_KEYS: Final = 20_000
 """How many of the latest refused keys, and of the latest accepted keys, are remembered. The longest keys take half a kilobyte each."""
 _Key = tuple[str, str]
@@ -25,7 +25,7 @@ V = TypeVar("V")
 
 
 class RefusedKeys:
-    """What one connection has learned about routing keys.
+    """The routing keys that the broker has refused or accepted on one connection.
 
     Args:
         clock: monotonic seconds.
@@ -52,12 +52,12 @@ class RefusedKeys:
         return not guarded
 
     def took(self, claims: Iterable[Claim]) -> None:
-        """The broker has accepted messages of an exchange of which it refuses other keys."""
+        """The broker has accepted these messages, whose exchange also has refused keys."""
         for claim in claims:
             _note(self._taken, _key(claim), None)
 
     def guards(self, exchanges: Iterable[str]) -> bool:
-        """Whether the broker refuses keys of one of these exchanges."""
+        """Whether the broker refuses some keys of one of these exchanges."""
         now = self._clock()
         return any(now < self.exchanges.get(exchange, now) for exchange in exchanges)
 
@@ -78,7 +78,7 @@ def _key(claim: Claim) -> _Key:
 
 
 def _note(notes: OrderedDict[K, V], key: K, value: V) -> None:
-    """Note what was learned last, and forget the oldest notes."""
+    """Note a value as the latest, and forget the oldest notes."""
     notes[key] = value
     notes.move_to_end(key)
     if len(notes) > MAX_KEYS:

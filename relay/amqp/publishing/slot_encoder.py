@@ -18,8 +18,8 @@ class SlotEncoder:
 
     Args:
         encoder: makes frames of messages.
-        names: what the broker has said about messages in the name of another user.
-        keys: what the broker has said about routing keys.
+        names: the broker's answers about messages in the name of another user.
+        keys: the broker's answers about routing keys.
 
     """
 
