@@ -65,7 +65,7 @@ class Fields(BaseSettings):
         shown="from database and schema",
     )
     name: Printable = setting(
-        host_name, "1 to 40 printable characters", "This relay in logs, archive and connections", "the host's name", max_length=40
+        host_name, "1 to 40 printable characters", "Name of this relay in logs, archive and connections", "the host's name", max_length=40
     )
     batch_size: int = whole(1000, 1, 10_000, "Messages of one claim; never more than the window")
     window: int = whole(4000, 1, 100_000, "Messages claimed and not yet settled")
@@ -77,10 +77,12 @@ class Fields(BaseSettings):
     )
     lock_seconds: float = seconds(_POLICY.lock_seconds, 1, 86_400, "Lock time: how long the messages of a dead relay stay locked")
     poll_interval: float = seconds(1, 0.05, 3600, "Longest pause between two polls of an empty queue, in seconds")
-    prepare: bool = setting(True, "true or false", "Prepared statements; false behind PgBouncer in transaction mode")  # noqa: FBT003
+    prepare: bool = setting(True, "true or false", "Whether to prepare statements; set false behind PgBouncer in transaction mode")  # noqa: FBT003
     notify: Notify = word(_POLICY.notify, Notify, "When an INSERT notifies: while a relay is idle, always, never")
     max_attempts: int = whole(_POLICY.retry.max_attempts, 1, 1_000_000, "Failed attempts before a message is archived `failed`")
-    backoff_base: float = seconds(_POLICY.retry.backoff_base, 0, 86_400, "Seconds to wait after the first failure; doubles with each")
+    backoff_base: float = seconds(
+        _POLICY.retry.backoff_base, 0, 86_400, "Seconds to wait after the first failure, doubled after each failure"
+    )
     backoff_max: float = seconds(_POLICY.retry.backoff_max, 0, 604_800, "Longest wait between two attempts, in seconds")
     unroutable: UnroutablePolicy = setting(
         _POLICY.retry.unroutable,
@@ -89,7 +91,7 @@ class Fields(BaseSettings):
     )
     on_dead_key: OnDeadKey = word("continue", OnDeadKey, "After a dead message: its ordering key continues, or waits for an operator")
     on_lock_expired: OnLockExpired = word("retry", OnLockExpired, "A message whose lock expired: sent again, or archived `lock_expired`")
-    archive: Archived = word("all", Archived, "What is archived: every message, or only messages that are no success")
+    archive: Archived = word("all", Archived, "What is archived: every message, or all messages except successes")
     direction: Direction = word("outbox", Direction, "What the schema holds: messages to send, or received messages for workers")
     allowed_exchanges: Names | None = setting(
         None, "names or globs between commas, amq.default for the default exchange; leave it out to allow all",
@@ -105,10 +107,10 @@ class Fields(BaseSettings):
     bundle_max_bytes: int = whole(1 << 20, 1, 128 << 20, "Largest bundle, in bytes of its contents")
     http_host: str = setting("127.0.0.1", "a host name or an address", "Where /metrics, /livez and /readyz listen", min_length=1)
     http_port: int | None = whole(
-        0, 0, 65_535, "Port of /metrics, /livez and /readyz; 0 takes a free one, empty turns them off", " or empty"
+        0, 0, 65_535, "Port of /metrics, /livez and /readyz; 0 picks a free port, empty turns them off", " or empty"
     )
     log_level: LogLevel = word("info", LogLevel, "Lowest level of log lines")
-    log_format: LogFormat | None = word(None, LogFormat, "How log lines look", shown="`console` on a terminal, else `json`")
+    log_format: LogFormat | None = word(None, LogFormat, "Format of log lines", shown="`console` on a terminal, else `json`")
     webhook_url: SecretStr | None = setting(
         None, "a URL of http or https", "Where `relay dead watch` posts each message, as with `--webhook`", shown="none"
     )
@@ -128,14 +130,14 @@ class Fields(BaseSettings):
         1 << 40,
         "Bytes in memory of messages that `relay receive` holds unacknowledged, of all queues together; one message may be larger",
     )
-    inbox_limit: int = whole(100_000, 1, 1_000_000_000, "Messages in the inbox above which `relay receive` takes no more from the queues")
+    inbox_limit: int = whole(100_000, 1, 1_000_000_000, "Messages in the inbox at which `relay receive` stops consuming from the queues")
     work_concurrency: int = whole(10, 1, 1000, "Handlers that a worker runs at the same time")
     work_batch: int = whole(1, 1, 10_000, "Messages in one call of a worker's handler; more than one are passed as a list")
     work_seconds: float | None = seconds(
         300, 0.05, 604_800, "Time limit of a handler; after it the message's lock expires. Empty: no limit", " or empty"
     )
 
-    lake_url: str | None = setting(None, "a folder, s3://bucket/path or gs://bucket/path", "Where the lake is", min_length=1)
+    lake_url: str | None = setting(None, "a folder, s3://bucket/path or gs://bucket/path", "Location of the lake", min_length=1)
     lake_options: Options = setting(
         SecretStr("{}"), OPTIONS, "Keys and endpoint of the lake's object store, as `deltalake` names them", shown="none"
     )
