@@ -61,7 +61,7 @@ class Relay:
                 await self._leave()
 
     async def _enter(self) -> bool:
-        """Register with the database."""
+        """Check the schema, read policy and contracts, and register the relay in the database."""
         base = self.base
         await base.upkeep.check_schema()
         controls = await base.upkeep.refresh_policy()

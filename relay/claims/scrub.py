@@ -1,4 +1,4 @@
-"""The scan that finds every claimable message, whatever happened to it: in pages from left to right, round after round.
+"""The scan that finds every claimable message, whatever happened to it: round after round, in pages in claim order (from left to right).
 
 Of the relay's memory, the scan uses only how far the streams have scanned (their heads): above the heads, the streams find fresh messages
 without a key. The scan passes claimable messages to the intake, and frees expired locks. After a page that does not end the round, it

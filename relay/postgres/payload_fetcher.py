@@ -24,7 +24,7 @@ GOAL, SHARE = 1.0, 0.1
 MOST_EXPANSION = 1 << 12
 """Most bytes of text for each stored byte: an INSERT allows 32, and compression multiplies this number by up to a hundred."""
 USUAL = 32 << 20
-"""Most bytes assumed for a claim that only the window limited and that did not arrive in time."""
+"""Most bytes that are assumed for a claim that was limited only by the window and did not arrive in time."""
 
 
 class Piece(NamedTuple):

@@ -30,7 +30,7 @@ def soon(lock_seconds: float) -> float:
 
 @contextmanager
 def answered(connection: Connection, seconds: float) -> Iterator[None]:
-    """Hang up on a server that does not answer a statement in time.
+    """Shut down the connection to a server that does not answer a statement in time.
 
     A cancellation would not help: the driver would ask the same silent server to end the statement, and wait twice as long.
 

@@ -43,8 +43,8 @@ _FLOODED = (
 class LoadDetector:
     """Distinguishes sustained work from single messages and bursts; no I/O.
 
-    Work is sustained once two quarters of a second in a row have a hundred messages each. It ends with the first quarter that has fewer
-    than half of that. Below that rate a NOTIFY in each commit harms no writer, and a claim at each NOTIFY saves polls of an empty queue.
+    Work is sustained once two quarters of a second in a row have a hundred messages each. It stays sustained until a quarter has fewer than
+    fifty. Below that rate a NOTIFY in each commit harms no writer, and a claim at each NOTIFY saves polls of an empty queue.
     """
 
     QUARTER = 0.25

@@ -104,7 +104,7 @@ class QueueConsumer:
         self._why = _DELETED
         """Why the relay closes the channel; empty if too many bytes were unacknowledged."""
         self._closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Why the channel or its consumer has ended; done while there is no channel."""
+        """Why the channel or its consumer has ended; the future is done while there is no channel."""
         self._closed.set_result("has not been asked for yet")
         self._paused = False
         self.epoch = 0
