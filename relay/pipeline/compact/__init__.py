@@ -1,1 +1,1 @@
-"""`relay pipeline compact`: small files of a day written as one."""
+"""`relay pipeline compact`: merges the small files of a day."""

@@ -1,4 +1,4 @@
-"""Compaction: merges small files of days that are over, and removes files that no longer belong to a version."""
+"""Compaction: merges small files of past days, and removes files that no recent version of a table needs."""
 
 from __future__ import annotations
 
@@ -27,19 +27,22 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VACUUMED = ("stats_window", "stats_hour", "stats_day")
-"""Tables with one file for each day; the files that newer ones have replaced stay until a vacuum."""
+"""Tables with one file for each day; a replaced file stays in the folder until a vacuum removes it."""
 LEAST_RETENTION = 168
-"""Hours that a file stays if it is no part of the table: readers of an older version may need it, or an export may still commit it."""
+"""The shortest time, in hours, that a file outside the table is kept.
+
+A reader of an older version may need the file, or an export may still commit it.
+"""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """Files of the archive's table before and after, days that were rewritten, and files that the vacuum removed from all tables.
+    """Files of the archive's table before and after, rewritten days, and files that the vacuum removed from all tables.
 
-    `failure` is why the compaction was cut short after some days were rewritten. These days are as they should be, and `files_after` then
-    ignores files that other jobs have added. `exit_code` is that of the failure.
+    `failure` is why the compaction was cut short after some days were rewritten. The rewritten days are complete. In this case
+    `files_after` ignores files that other jobs have added. `exit_code` is that of the failure.
     """
 
     days: tuple[date, ...]
@@ -61,15 +64,15 @@ def run(
     full: int = FULL,
     now: datetime | None = None,
 ) -> Compacted:
-    """Make large files of small ones, day by day; remove files that no version of the last `retention_hours` needs.
+    """Merge small files into large ones, day by day; remove files that no version of the last `retention_hours` needs.
 
     Args:
         lake: the lake whose archive is rewritten.
-        database: knows which days are over.
-        say: hears of each day.
-        spark: starts, or returns, the session whose tasks write if there is much to do; without it this process writes.
-        retention_hours: how long a file stays after it has left the table.
-        full: how many bytes a file has at most.
+        database: the server whose clock says which days are past.
+        say: called with a line about each day.
+        spark: returns the session whose tasks write if there is much to do, and starts it if needed. If None, this process writes.
+        retention_hours: how long a file is kept after it was removed from the table.
+        full: the largest size of a merged file, in bytes.
         now: replaces PostgreSQL's time.
 
     Raises:
@@ -79,7 +82,7 @@ def run(
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
 
-    If one of these is raised, no file was rewritten. Once some files are rewritten, such an error becomes part of the result instead.
+    If one of these errors is raised, no file was rewritten. An error after the first rewritten file becomes part of the result instead.
     """
     if retention_hours < LEAST_RETENTION:
         raise PipelineError(
@@ -107,7 +110,7 @@ class _Compaction:
     guard: CommitGuard = field(default_factory=CommitGuard)
 
     def carry_out(self, todo: Sequence[Pack], retention_hours: int) -> None:
-        """Do the whole compaction; once files are rewritten, an error or a signal only cuts it short."""
+        """Do the whole compaction. After the first rewritten file, an error or a signal cuts it short, but is not raised."""
         with self.guard.kept():
             for first in range(0, len(todo), AT_ONCE):
                 self._rewrite(some := todo[first : first + AT_ONCE])
@@ -133,7 +136,7 @@ class _Compaction:
         )
 
     def _rewrite(self, some: Sequence[Pack]) -> None:
-        """Write one file for each pack, and put it in the place of the pack's files; no row changes."""
+        """Write one file for each pack, and replace the pack's files with it; no row changes."""
         rewrite(self.lake, self.carrier, [pack.files for pack in some], then=partial(self._count, some))
 
     def _count(self, some: Sequence[Pack]) -> None:

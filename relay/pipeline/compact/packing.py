@@ -1,4 +1,4 @@
-"""Decides which files of a past day become one, from what the table's log says of them."""
+"""Decides, from the table's log, which files of a past day are merged into one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.pipeline.lake.parquet_writer import FULL
 
 
 class Pack(NamedTuple):
-    """Files of one day that become one."""
+    """Files of one day that are merged into one file."""
 
     day: date
     files: tuple[LoggedFile, ...]
@@ -24,7 +24,10 @@ class Pack(NamedTuple):
 
 
 def packs(files: Iterable[LoggedFile], today: date, full: int = FULL) -> list[Pack]:
-    """Packs of the days before `today`, the oldest day first: two or more neighbouring files, each of less than half of `full` bytes."""
+    """Packs of the days before `today`, the oldest day first.
+
+    A pack has two or more neighbouring files, each smaller than half of `full` bytes.
+    """
     small: defaultdict[date, list[LoggedFile]] = defaultdict(list)
     for file in files:
         if file.day is not None and file.day < today and file.size < full // 2:
@@ -33,7 +36,7 @@ def packs(files: Iterable[LoggedFile], today: date, full: int = FULL) -> list[Pa
 
 
 def _of_day(day: date, files: list[LoggedFile], full: int) -> Iterator[Pack]:
-    """Pack files in the order of their transactions, so that each new file covers one stretch of time."""
+    """Pack files in the order of their transactions, so that each new file covers one contiguous period."""
     held: list[LoggedFile] = []
     for file in sorted(files, key=lambda file: (file.oldest or 0, file.path)):
         if held and sum(one.size for one in held) + file.size > full:

@@ -1,1 +1,1 @@
-"""`relay pipeline erase`: contents of chosen messages leave the lake."""
+"""`relay pipeline erase`: erases the contents of chosen messages in the lake."""

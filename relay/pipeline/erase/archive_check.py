@@ -1,4 +1,4 @@
-"""PostgreSQL's side of an erasure: what is erased in the lake must be erased in the archive first."""
+"""PostgreSQL's side of an erasure: checks that the contents were erased in the archive before they are erased in the lake."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from relay.pipeline.source.ranges import BEYOND, STEP, ExportBatch, batch_of
 from relay.pipeline.text import many, some
 
 _ROWS = 250_000
-"""How many rows one statement searches for keys, which no index has; after a statement that took too long, a quarter of that."""
+"""The number of rows that one statement searches for ordering keys, because no index has them.
+
+After a statement that took too long, the number is divided by four.
+"""
 _IDS = 1_000
 """How many ids one statement looks up by an index."""
 _SCHEMA = DETAILS.append(pa.field("ordering_key", pa.string()))
@@ -27,18 +30,18 @@ _SCHEMA = DETAILS.append(pa.field("ordering_key", pa.string()))
 
 @dataclass
 class ArchiveCheck:
-    """What PostgreSQL's archive has of chosen messages; each statement's snapshot is short."""
+    """Finds the chosen messages in PostgreSQL's archive, by statements that hold a snapshot only briefly."""
 
     database: Database
     places: IdPlaces = field(default_factory=IdPlaces)
     _asked: set[str] = field(default_factory=set)
     _keyed: list[str] = field(default_factory=list)
-    """Ids of messages with one of the keys: an erased message has none."""
+    """Ids of messages with one of the keys. These messages were not erased, because an erased message has no key."""
     _left: dict[Position, str] = field(default_factory=dict)
     """Ids of other chosen messages with contents."""
 
     def begin(self, chosen: ChosenMessages) -> ChosenMessages:
-        """Search the whole archive; the chosen messages with those that they lead to there.
+        """Search the whole archive; return the chosen messages with those that they lead to in the archive.
 
         Raises:
             PipelineError: the archive still has contents of some of them, several messages have one of the ids, or PostgreSQL refused.
@@ -50,7 +53,10 @@ class ArchiveCheck:
         return found
 
     def follow(self, chosen: ChosenMessages) -> ChosenMessages:
-        """Look up ids that are new; the chosen messages with those that they lead to in the archive. Errors of PostgreSQL as `begin`."""
+        """Look up ids that were not looked up before; return the same as `begin`.
+
+        The errors of PostgreSQL are those of `begin`.
+        """
         while todo := (chosen.ids | chosen.placed) - self._asked:
             self._asked |= todo
             for ids in _lists(todo):
@@ -58,7 +64,10 @@ class ArchiveCheck:
         return chosen
 
     def refuse(self, in_lake: IdPlaces | None = None) -> None:
-        """Refuse if several messages here or there have one of the ids, or the archive still has contents; errors as `begin`."""
+        """Raise PipelineError if several messages have one of the ids, or if the archive still has contents.
+
+        `in_lake` has the places of messages in the lake, which count as well.
+        """
         self.places.update(in_lake or IdPlaces())
         if shared := self.places.shared:
             refuse_shared(shared, "erased", f"`relay show {shared[0]}` shows their places, ID@XID/SEQ names one")
@@ -70,7 +79,7 @@ class ArchiveCheck:
             )
 
     def _look_up(self, ids: list[str], chosen: ChosenMessages) -> Iterator[str]:
-        """What chosen rows with these ids, or replays of such, lead to."""
+        """The ids that chosen rows lead to, among the rows with one of these ids and the replays of such messages."""
         found = [
             {**dict(zip(_SCHEMA.names, row, strict=True)), "xid": int(row[1])}
             for row in self.database.fetch("list_chosen", {"ids": ids, "erased": ERASED})
@@ -83,7 +92,7 @@ class ArchiveCheck:
         return chosen.leads(rows)
 
     def _with_keys(self, keys: frozenset[str]) -> list[str]:
-        """The ids of all messages with one of these keys, by ranges in the order of the index on transactions."""
+        """The ids of all messages with one of these keys, searched range by range, in the order of the index on transactions."""
         found, start, rows = list[str](), 0, _ROWS
         while keys and start < BEYOND:
             batch = self._batch(start, rows)

@@ -1,4 +1,4 @@
-"""Which rows of the archive an erasure is about, what they lead to, and what becomes of them: pure functions of Arrow batches."""
+"""Selects the archive's rows that an erasure is about, finds what they lead to, and erases them: pure functions of Arrow batches."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from relay.message import BUNDLED_IN, ERASED
 
 _TEXTS = ("replay_of", "options", "result", "error_code", "error_detail")
 DETAILS = pa.schema([("id", pa.string()), ("xid", pa.uint64()), ("seq", pa.int64()), *((name, pa.string()) for name in _TEXTS)])
-"""Columns that say what chosen rows lead to, and whether they were erased."""
+"""The columns from which the code reads what chosen rows lead to, and whether they were erased."""
 _INSTEAD = ("bundled", "superseded")
-"""Codes of discarded messages whose error text names the message that was sent instead, and nothing else: it stays.
+"""Codes of discarded messages whose error text contains only the id of the message that was sent instead. An erasure keeps this text.
 
-Handlers and receivers may choose such a code for a dead message, but not the result.
+A handler or receiver may choose such a code for a dead message, but cannot choose the result `discarded`.
 """
 
 
@@ -34,14 +34,15 @@ class ChosenRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ChosenMessages:
-    """Messages with one of these ids, their replays, messages with one of these keys, and rows. Small, and travels to the tasks.
+    """The messages of an erasure: those with one of these ids or keys, replays, and single rows. Sent to Spark's tasks, so it is small.
 
-    Every replay has the key of its message, so a key needs no search for replays.
+    Every replay has the ordering key of its message, so a search by key also finds the replays.
 
     Args:
         ids: canonical texts of ids that were named, or that chosen messages lead to.
         keys: ordering keys that were named.
-        places: rows that were named; without replays, because a replay does not say which of the messages with the id was replayed.
+        places: rows that were named. Their replays are not chosen: a replay does not say which of several messages with its id was
+            replayed.
     """
 
     ids: frozenset[str]
@@ -56,7 +57,7 @@ class ChosenMessages:
         return cls(frozenset(_uuid(id_) for id_, _, place in named if not place), frozenset(keys), frozenset(places))
 
     def following(self, ids: Iterable[str]) -> Self:
-        """The same messages, and those that they lead to; where a place was named for an id, it stays with the place."""
+        """The same messages, with further ids that they lead to. An id that was named with a place is not added."""
         return replace(self, ids=self.ids | (frozenset(ids) - self.placed))
 
     @cached_property
@@ -66,27 +67,27 @@ class ChosenMessages:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that say whether a row is one of them."""
+        """The columns that decide whether a row is chosen."""
         columns = {"id": self.ids | self.placed, "replay_of": self.ids, "ordering_key": self.keys, "xid": self.places, "seq": self.places}
         return tuple(name for name, given in columns.items() if given)
 
     def mask(self, batch: pa.RecordBatch) -> pa.Array:
-        """Which rows are messages of these, erased or not."""
+        """A mask of the chosen rows, erased or not."""
         found = [self.with_ids(batch), _is_in(batch, "replay_of", self._ids)] if self.ids else []
         found += [self.with_keys(batch)] if self.keys else []
         found += [self._at_places(batch)] if self.places else []
         return reduce(pc.or_, found)
 
     def with_ids(self, batch: pa.RecordBatch) -> pa.Array:
-        """Which rows have one of the ids."""
+        """A mask of the rows with one of the ids."""
         return _is_in(batch, "id", self._ids)
 
     def with_keys(self, batch: pa.RecordBatch) -> pa.Array:
-        """Which rows have one of the keys."""
+        """A mask of the rows with one of the keys."""
         return _is_in(batch, "ordering_key", self._keys)
 
     def leads(self, rows: pa.RecordBatch) -> Iterator[str]:
-        """The ids of replays among chosen rows, and of the bundles that hold parts among them."""
+        """The ids of replays among the chosen rows, and of the bundles in which chosen rows were sent."""
         yield from rows.column("id").filter(_is_in(rows, "replay_of", self._ids)).to_pylist()
         for detail in rows.column("error_detail").filter(_discarded(rows, "bundled")).to_pylist():
             if part := re.fullmatch(BUNDLED_IN, detail or ""):
@@ -114,12 +115,15 @@ class ChosenMessages:
 
 
 def with_contents(batch: pa.RecordBatch) -> pa.Array:
-    """Which rows were not erased."""
+    """A mask of the rows that were not erased."""
     return pc.fill_null(pc.not_equal(pc.cast(batch.column("options"), pa.string()), ERASED), True)  # noqa: FBT003 - a value
 
 
 def erased(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
-    """The batch with these rows as PostgreSQL has an erased row; a content that is null, as it cannot be printed, stays null."""
+    """The batch with these rows erased in the same way as PostgreSQL erases a row.
+
+    A `content` that is null, because the original cannot be printed, stays null.
+    """
     there = pc.and_(rows, pc.is_valid(batch.column("content")))
     without_link = pc.and_(rows, pc.invert(_discarded(batch, *_INSTEAD)))
     values = {
@@ -137,7 +141,7 @@ def erased(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
 
 
 def _discarded(batch: pa.RecordBatch, *codes: str) -> Any:
-    """Which rows were discarded with one of these codes."""
+    """A mask of the rows that were discarded with one of these codes."""
     return pc.and_(_is_in(batch, "result", pa.array(["discarded"])), _is_in(batch, "error_code", pa.array(codes)))
 
 
@@ -146,5 +150,8 @@ def _uuid(text: str) -> str:
 
 
 def _is_in(batch: pa.RecordBatch, name: str, values: pa.Array) -> Any:
-    """Whether the column's value is one of these; another program may have written the file with another width of offsets."""
+    """A mask of the rows whose column has one of these values.
+
+    The cast is needed because another program may have written the file with another width of offsets.
+    """
     return pc.is_in(pc.cast(batch.column(name), pa.string()), value_set=values)

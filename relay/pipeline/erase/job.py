@@ -1,4 +1,4 @@
-"""Erasure: contents of chosen messages leave the lake, and a scan of every file proves it."""
+"""Erasure: removes the contents of chosen messages from the lake, and proves the removal by a scan of every file."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Erased:
-    """Messages that were erased, days and number of files that were rewritten for it, and what a scan of all files found afterwards.
+    """Messages that were erased, the rewritten days, the number of rewritten files, and what a scan of all files found afterwards.
 
-    `scanned` counts the files that the last scan has read. `removed` files were deleted at once, and are not among them. `current` counts
-    files of the table that still have contents of such messages. `outside` counts such files in its folder that are no part of it.
-    `unreadable` counts files outside the table that cannot be read. `left` says in one sentence what to do about all these files; None
-    without such a file. `failure` is why the erasure was cut short after a commit. `exit_code` is that of the failure, else 5 if `current`
-    is not 0.
+    `scanned` counts the files that the last scan has read, without the `removed` files, which were deleted at once. `current` counts files
+    of the table that still have contents of chosen messages. `outside` counts files with such contents that are in the table's folder but
+    not in the table. `unreadable` counts files outside the table that cannot be read. `left` says in one sentence what to do about all
+    these files; it is None if there is no such file. `failure` is why the erasure was cut short after a commit. `exit_code` is that of the
+    failure, else 5 if `current` is not 0.
     """
 
     messages: int
@@ -69,16 +69,17 @@ def run(
     spark: Callable[[], SparkSession] | None = None,
     at_once: bool = False,
 ) -> Erased:
-    """Erase messages with these ids or ordering keys, replays and bundles of them; PostgreSQL must have erased those that it has.
+    """Erase messages with these ids or ordering keys, and their replays and bundles; PostgreSQL must have erased its copies first.
 
     Args:
         lake: the lake whose archive is rewritten.
         database: the server that exports to it.
-        say: hears of each step.
+        say: called with a line about each step.
         ids: ids of messages; ID@XID/SEQ is the message at this place alone, without its replays.
         keys: ordering keys, each exactly as it is.
-        spark: starts, or returns, the session whose tasks read and write if there is much to do; without it this process does.
-        at_once: delete files that have left the table now. Who reads an older version of the table then misses them.
+        spark: returns the session whose tasks read and write if there is much to do, and starts it if needed. If None, this process reads
+            and writes.
+        at_once: delete now the files that were removed from the table. A reader of an older version of the table then fails.
 
     Raises:
         PipelineError: neither an id nor a key is given, or several messages have one of the ids. PostgreSQL still has the contents, or
@@ -88,7 +89,7 @@ def run(
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
 
-    If one of these is raised, no file was rewritten or deleted. After that such an error becomes part of the result instead.
+    If one of these errors is raised, no file was rewritten or deleted. A later error becomes part of the result instead.
     """
     begin = time.monotonic()
     chosen = ChosenMessages.of(ids, keys)
@@ -118,12 +119,12 @@ class _Erasure:
     guard: CommitGuard = field(default_factory=CommitGuard)
 
     def carry_out(self, *, at_once: bool) -> None:
-        """Do the whole erasure; once files are rewritten or deleted, an error or a signal only cuts it short."""
+        """Do the whole erasure. After the first rewritten or deleted file, an error or a signal cuts it short, but is not raised."""
         with self.guard.kept():
             handle = self.lake.opened(TABLE)
             look = self.looker.look()
             self.looker.refuse(look)
-            # An export may have read contents before PostgreSQL erased them. Now it cannot commit them.
+            # An export may have read contents before PostgreSQL erased them. After this commit, that export cannot commit the contents.
             self.lake.repeat(handle, TABLE, (OFFSET, offset_of(handle)))
             self._rewrite(look)
             self.last = self.looker.look() if self.done else look
@@ -151,7 +152,7 @@ class _Erasure:
         )
 
     def _rewrite(self, look: Look) -> None:
-        """Rewrite the table's files that have contents, each as one, some with each commit."""
+        """Rewrite each file of the table that has contents as one new file; each commit replaces several files."""
         todo, change = look.current, self.looker.chosen.erase
         for first in range(0, len(todo), AT_ONCE):
             files = todo[first : first + AT_ONCE]
@@ -165,7 +166,7 @@ class _Erasure:
         self.guard.committed = True
 
     def _delete(self, look: Look) -> None:
-        """Delete those of the old files that the log names as removed: an export may still commit any other file."""
+        """Delete the old files that the log names as removed. Any other file stays, because an export may still commit it."""
         for path in look.deletable(self.lake.removed_files(TABLE)):
             delete_removed(self.lake.place, TABLE, path)
             self.guard.committed = True

@@ -1,4 +1,4 @@
-"""A look at everything below the archive's folder: which files have contents of chosen messages, and what these lead to."""
+"""Scans all files below the archive's folder: finds the files with contents of chosen messages, and further messages that these lead to."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _COMPACT = "`relay pipeline compact` removes such files once they are 168 hours 
 
 @dataclass(frozen=True)
 class Look:
-    """What each file has that has contents of chosen messages, or cannot be read; `scanned` are all files.
+    """The result of a scan: `scanned` counts all files, and `files` has those with contents of chosen messages and the unreadable ones.
 
-    `places` are those of messages in the table that have a chosen id.
+    `places` has the places of the table's messages with a chosen id.
     """
 
     scanned: int = 0
@@ -51,15 +51,15 @@ class Look:
         return self.files[FolderFile(file.path, file)].rows
 
     def deletable(self, removed: Collection[str]) -> list[str]:
-        """Those of the other files that have left the table."""
+        """The paths of files outside the table that a commit has removed from it."""
         return sorted(file.path for file in self.files if not file.logged and file.path in removed)
 
     def without(self, path: str) -> Look:
-        """The same without a file that was deleted."""
+        """The same result without a file that was deleted."""
         return replace(self, scanned=self.scanned - 1, files={file: scan for file, scan in self.files.items() if file.path != path})
 
     def sentence(self) -> str | None:
-        """What is to be done about files that still have such contents, or may have some; None without such a file."""
+        """What to do about files that have or may have such contents; None if there is no such file."""
         if current := self.current:
             found = f"{many(len(current), 'file')} of the table still {_have(len(current))}"
             return f"{found}, because another job wrote meanwhile: run this again."
@@ -77,7 +77,7 @@ def _have(files: int) -> str:
 
 @dataclass
 class Looker:
-    """Looks at the lake as it is now; what the chosen messages lead to grows with each look."""
+    """Scans the current lake. Each scan adds to `chosen` the messages that the chosen ones lead to."""
 
     lake: Lake
     carrier: Carrier
@@ -86,7 +86,7 @@ class Looker:
     chosen: ChosenMessages
 
     def look(self) -> Look:
-        """Scan all files, as often as a scan leads to more messages.
+        """Scan all files, and repeat the scan until it leads to no more messages.
 
         Raises:
             DamagedError: a file of the table is missing or damaged.
@@ -105,7 +105,7 @@ class Looker:
             self.chosen = chosen
 
     def refuse(self, look: Look) -> None:
-        """PipelineError if several messages have one of the ids, or PostgreSQL still has contents of messages that rows have led to."""
+        """Raise PipelineError if several messages have one of the ids, or if PostgreSQL still has contents of a chosen message."""
         self.archive.refuse(look.places)
 
 

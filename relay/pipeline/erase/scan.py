@@ -1,4 +1,4 @@
-"""Looks through a file below the archive's folder, current or not, for messages that are to be erased; runs here or in Spark's tasks."""
+"""Searches a file below the archive's folder for messages that are to be erased. Runs in this process or in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from relay.pipeline.source.columns import TABLE
 _BUFFER = 1 << 20
 """How many bytes of a file are read at a time."""
 _ROWS, _FEW = 32_768, 512
-"""How many rows are decoded together: of short columns, and of details, which may have many kilobytes."""
+"""The number of rows that are decoded together: of short columns, and of details. The details of one row may have many kilobytes."""
 _LOG = "_delta_log/"
 
 
@@ -35,9 +35,12 @@ class FolderFile(NamedTuple):
 
 @dataclass(frozen=True)
 class FileScan:
-    """What a file has: how many chosen messages with contents, ids that chosen messages lead to, and places of messages with a chosen id.
+    """What a file has of chosen messages.
 
-    `readable` is whether the file could be read; of a file of the table's version it always is.
+    `rows` counts chosen messages with contents. `leads` has the ids that chosen messages lead to. `places` has the places of messages with
+    a chosen id.
+
+    `readable` is whether the file could be read; it is always true for a file of the table's version.
     """
 
     rows: int = 0
@@ -47,28 +50,28 @@ class FileScan:
 
 
 def files_below(check: FooterCheck, current: Mapping[str, LoggedFile]) -> list[FolderFile]:
-    """The version's files, and every other Parquet file below the table's folder; errors as `sizes`."""
+    """The version's files, and every other Parquet file below the table's folder; raises the same errors as `sizes`."""
     others = (path for path in sizes(check.place, TABLE) if path not in current and _is_data(path))
     return [*(FolderFile(path, file) for path, file in sorted(current.items())), *(FolderFile(path, None) for path in sorted(others))]
 
 
 def _is_data(path: str) -> bool:
-    """Whether a file may hold rows; a library may give a file that it has not finished another ending."""
+    """Whether a file may have rows. A library may add an ending to the name of an unfinished file, so `.parquet` need not be its end."""
     return not path.startswith(_LOG) and ".parquet" in path and not path.endswith(".crc")
 
 
 @dataclass(frozen=True)
 class Scanner:
-    """Scans files. Small, and travels to the tasks."""
+    """Scans files. This small object is sent to Spark's tasks."""
 
     check: FooterCheck
     chosen: ChosenMessages
 
     def __call__(self, file: FolderFile) -> FileScan:
-        """Read the file, with the checksums of its pages.
+        """Read the file, and check the checksums of its pages.
 
         Raises:
-            DamagedError: the file is one of the table's version, and missing or damaged.
+            DamagedError: the file belongs to the table's version, and is missing or damaged.
             LakeError: this process cannot read the file.
             UnreachableError: the object store does not answer.
         """
@@ -95,7 +98,7 @@ class Scanner:
         return FileScan(left, frozenset(leads), places)
 
     def _chosen(self, file: OpenedFile) -> Iterator[pa.RecordBatch]:
-        """What decides about chosen rows; more than their ids is read of a group only if it has such a row."""
+        """The details of chosen rows. The details of a row group are read only if the group has a chosen row."""
         for number in range(file.metadata.num_row_groups):
             deciding = map(self.chosen.mask, file.batches(_ROWS, groups=[number], columns=self.chosen.columns))
             mask = pa.chunked_array(deciding, pa.bool_()).combine_chunks()

@@ -1,1 +1,1 @@
-"""`relay pipeline export`: the archive's rows into the lake."""
+"""`relay pipeline export`: copies the archive's rows into the lake."""

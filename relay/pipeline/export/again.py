@@ -1,6 +1,6 @@
-"""Exports days again that the export has already passed.
+"""Exports days again after the export has passed them.
 
-Rows of a day that PostgreSQL has and the lake lacks are added. Other differences are named.
+The job adds the rows that PostgreSQL has and the lake lacks. It reports other differences, but does not repair them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Day:
-    """A day of UTC: rows that were added to the lake, rows that PostgreSQL has, and other differences, of which up to 20 are named."""
+    """A day of UTC: rows that were added to the lake, rows that PostgreSQL has, and other differences; `findings` has up to 20 of these."""
 
     day: date
     added: int
@@ -53,10 +53,10 @@ class Day:
 
 @dataclass(frozen=True)
 class Added:
-    """What became of the days; `added` are the rows that the lake lacked, `unseen` is why the look at the lake failed afterwards.
+    """The result for all days: `added` counts the rows that the lake lacked, `unseen` is why the check of the lake afterwards failed.
 
-    `failure` is why the job was cut short after a commit. Rows of `unfinished` days may have been added, but were not compared.
-    `exit_code` is a signal's, else 5 if a day differs, else that of the failure or of the look.
+    `failure` is why the job was cut short after a commit. Rows of `unfinished` days may have been added, but these days were not compared
+    afterwards. `exit_code` is a signal's, else 5 if a day differs, else that of the failure or of the check.
     """
 
     days: tuple[Day, ...]
@@ -71,25 +71,25 @@ class Added:
 def run(
     *, lake: Lake, database: Database, spark: Callable[[], SparkSession], say: Progress, days: Iterable[date], rows: int = ROWS
 ) -> Added:
-    """Compare all results of each of these days with the lake, and add the rows that the lake lacks; a second run adds nothing.
+    """Compare all rows of each of these days with the lake, and add the rows that the lake lacks; a second run adds nothing.
 
-    All rows of lost or damaged files count as missing. Rows that were archived since the last export are left to the next
-    export.
+    All rows of lost or damaged files count as missing. Rows that were archived since the last export are left for the next one.
 
     Args:
         lake: where the rows are added.
         database: the primary.
-        spark: starts, or returns, the session in which rows are copied; not called if nothing is missing and little is compared.
-        say: hears of each day.
+        spark: returns the session in which rows are copied, and starts it if needed; not called if nothing is missing and little is
+            compared.
+        say: called with a line about each day.
         days: the days, in UTC.
         rows: about how many rows are compared at once.
 
     Raises:
         ConflictError: another export was faster.
         LakeError: nothing was exported yet, or the lake is not readable here.
-        UnreachableError, PipelineError: as `relay.pipeline.export.job.run`.
+        UnreachableError, PipelineError: as for `relay.pipeline.export.job.run`.
 
-    After a commit such an error becomes part of the result instead, as in an export.
+    An error after a commit becomes part of the result instead, as in an export.
     """
     begin = time.monotonic()
     cluster = clusters.primary(database)
@@ -128,7 +128,7 @@ class _Again:
     removed: list[LoggedFile] = field(default_factory=list)
 
     def failure(self) -> str | None:
-        """Why the job was cut short after a commit, in one sentence; None if it was not."""
+        """Why the job was cut short after a commit, in one sentence; None if the job was not cut short."""
         if self.guard.error is None:
             return None
         noted = None
@@ -139,19 +139,20 @@ class _Again:
         return self.guard.failure("export", in_lake(rows, files, noted=noted, removed=len(self.removed)), say=self.say)
 
     def add(self, day: date) -> Day:
-        """Add the missing rows of a day; of a day that PostgreSQL has dropped only dead messages, which it may still have."""
+        """Add the missing rows of a day. If PostgreSQL has dropped the day, compare only dead messages, which it may still have."""
         daily, dropped = ArchivePartition.of_day(witness.partition_of(day), day), self._is_dropped(day)
         added, found = zip(*map(self._complete, [daily.dead] if dropped else [daily, daily.dead]), strict=True)
         both = together(found)
         return Day(day, sum(added), both.ours.rows, difference(both) if both.differs else None, both.findings)
 
     def forget_damaged(self, days: Sequence[date]) -> None:
-        """Remove lost and damaged files of these days from the table: their rows are then missing there, and `add` adds them.
+        """Remove lost and damaged files of these days from the table, so that `add` finds their rows missing and adds them.
 
-        Until the rows are added, PostgreSQL knows that the log names fewer rows than before, and drops nothing.
+        Until the rows are added, the log names fewer rows than PostgreSQL has recorded, so PostgreSQL drops nothing.
 
         Raises:
-            LakeError: PostgreSQL has dropped the day of such a file, or a file cannot be reached; nothing is removed then.
+            LakeError: PostgreSQL has dropped the day of a lost or damaged file, or a file cannot be reached. In both cases nothing is
+                removed.
         """
         handle = self._handle()
         check = FooterCheck(self.commits.lake.place, schema_of(handle))
@@ -179,7 +180,7 @@ class _Again:
             handle, partition, [RowRange(self.commits.cluster.next, BEYOND) if one.foreign else one.cut for one in short]
         )
         new = tuple(file.path for file in written.files)
-        # The other ranges are the same on both sides, and stay so.
+        # The other ranges are equal in PostgreSQL and in the lake, and need no second comparison.
         later = iter(self._compared(self._handle(), [replace(one, files=(*one.files, *new)) for one in short]))
         return written.rows, together(next(later) if what.differs else what for what in found)
 
@@ -195,7 +196,7 @@ class _Again:
         self.guard.committed = True
 
     def _handle(self) -> DeltaTable:
-        """The table of this server's lake as it is now; an error if it is no longer as it was prepared."""
+        """The current table of this server's lake; raises an error if the table has changed since it was prepared."""
         handle, _ = linked(self.commits.lake, self.commits.database)
         check_prepared(handle, self.commits.cluster, self.prepared)
         return handle
@@ -211,7 +212,7 @@ class _Again:
         return Carrier(self.commits.spark, self.say, self.commits.database.connections)
 
     def _copied(self, handle: DeltaTable, partition: ArchivePartition, cuts: Sequence[RowRange]) -> CopiedRange:
-        """Copy a partition's rows that the lake lacks; every file of the lake that may hold some of them is searched first."""
+        """Copy a partition's rows that the lake lacks, after a search of every file of the lake that may have some of the rows."""
         results = ", ".join(f"'{result}'" for result in partition.results)
         values = {"results": results, "since": str(partition.since), "last": str(partition.last)}
         database = self.commits.database

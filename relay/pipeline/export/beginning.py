@@ -1,4 +1,4 @@
-"""What an export ensures before its first batch: the lake belongs to this server, or is to belong to it from now on."""
+"""Ensures, before the first batch of an export, that the lake belongs to this server or is adopted by it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from relay.pipeline.source.database import Database
 def adopted(
     lake: Lake, database: Database, handle: DeltaTable | None, known: LakeEpoch, cluster: Cluster, *, adopt: bool, new_lake: bool
 ) -> tuple[str, ...]:
-    """Names of what differs between this server and a lake that is to follow it; PipelineError if something does and `adopt` is not set."""
+    """Names of the differences between this server and the lake that it adopts.
+
+    Raises PipelineError if the lake differs and `adopt` is not set.
+    """
     if new_lake:
         if handle is not None and offset_of(handle):
             raise epoch.refusal("there", known, lake.place.url, handle)
@@ -29,7 +32,7 @@ def adopted(
 
 
 def tie_both(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared, *, new_lake: bool) -> None:
-    """Let lake and server know each other; the lake follows no server while an adoption is under way."""
+    """Record in the lake and in PostgreSQL that they belong together; during an adoption the lake follows no server."""
     if prepared.adopted:
         announce(lake, cluster)
     if prepared.adopted or new_lake:
@@ -38,7 +41,10 @@ def tie_both(lake: Lake, database: Database, cluster: Cluster, prepared: Prepare
 
 
 def is_to_be_registered(database: Database) -> bool:
-    """Whether the export is not registered yet; asked before anything is done, so that a missing permission costs nothing."""
+    """Whether the export is not registered yet.
+
+    The check comes first, so that the export stops at a missing permission before it changes anything.
+    """
     registered, allowed = database.one("may_register", {"schema": database.schema})
     if not (registered or allowed):
         raise PipelineError(

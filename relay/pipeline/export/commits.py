@@ -1,4 +1,4 @@
-"""One commit to the lake's archive: Spark's tasks copy rows, which become part of the table with an epoch that PostgreSQL expects."""
+"""One commit to the lake's archive: Spark's tasks copy rows, and the commit carries an epoch that PostgreSQL expects."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ class Copied:
 
     Args:
         statement: name of the statement that reads a cut; `values` are put into it.
-        position: from this transaction on the lake may have rows already.
-
+        position: the lake may already have rows from this transaction on.
     """
 
     statement: str
@@ -51,7 +50,7 @@ class Copied:
 
 @dataclass(frozen=True)
 class Commits:
-    """What all commits of one job share."""
+    """Makes the commits of one job."""
 
     lake: Lake
     database: Database
@@ -61,14 +60,16 @@ class Commits:
     full: int = FULL
 
     def make(self, source: Database, handle: DeltaTable, copied: Copied, *, then: Count, always: bool = True) -> CopiedRange:
-        """Copy rows from `source` and commit them through the handle by which the copy was planned; without rows, only if `always`.
+        """Copy rows from `source` and commit them through the handle by which the copy was planned.
 
-        `then` counts what was committed; a signal waits until that is done.
+        If there are no rows, it commits only with `always`.
+
+        After the commit it calls `then`, which counts what was committed; a signal is deferred until `then` has returned.
 
         Raises:
             ConflictError: another export was faster.
-            PipelineError: a task failed, or PostgreSQL was replaced by another server meanwhile; nothing is in the lake.
-            UnreachableError, LakeError: as `Lake.commit`.
+            PipelineError: a task failed, or PostgreSQL was replaced by another server meanwhile. In both cases nothing was committed.
+            UnreachableError, LakeError: as for `Lake.commit`.
         """
         written = distribute.copy(self.spark(), self._reading(source, handle, copied), self.database.connections)
         if not (written.files or always):
@@ -77,7 +78,7 @@ class Commits:
         return written
 
     def forget(self, handle: DeltaTable, files: Sequence[LoggedFile], *, then: Callable[[], object]) -> None:
-        """Commit that these files are no part of the table any more; `then` and errors as in `make`."""
+        """Remove these files from the table by a commit; `then` and the errors are as for `make`."""
         self._commit(handle, offset_of(handle), (), files, then=then)
 
     def _commit(

@@ -1,4 +1,4 @@
-"""Spreads a batch over Spark's tasks and collects what they wrote; no row passes through the driver."""
+"""Distributes a batch over Spark's tasks and collects the list of files that they wrote; no row passes through the driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CopiedRange:
-    """Uncommitted files in the lake's folder. The lake already had `known` rows of the batch, `differing` of them not the same."""
+    """Uncommitted files in the lake's folder. The lake already had `known` rows of the batch; `differing` of them are different there."""
 
     files: tuple[DataFile, ...]
     known: int
@@ -34,10 +34,10 @@ class CopiedRange:
 
 
 def copy(spark: SparkSession, reading: Reading, most: int) -> CopiedRange:
-    """Copy every share, in at most `most` tasks; after a failure no new file is left.
+    """Copy every share, in at most `most` tasks at a time; after a failure the new files are deleted.
 
     Raises:
-        PipelineError: a task failed, with its sentence, or Spark failed, with the first line of its error.
+        PipelineError: a task failed (the text is the task's error), or Spark failed (the text is the first line of Spark's error).
         UnreachableError: PostgreSQL or the object store does not answer.
     """
     try:

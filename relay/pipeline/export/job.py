@@ -42,12 +42,13 @@ class Exported:
     """What an export did.
 
     `start` and `end` are transaction ids: everything archived below `end` is in the lake. `known` rows were read again but not written,
-    because the lake has them; `differing` of them are not the same there (after a failover that lost commits). No lake can hold the
-    `left_out` rows; the first of them are named. `lag_seconds` is the age of the oldest row that is not in the lake. `registered` is
-    whether the core waits for verification before it drops a day. `damaged` are partitions of which the lake has lost files. `unseen` is
-    why the look at the lake failed afterwards. `noted` is whether PostgreSQL has noted `end`. `failure` is why the export was cut short
-    after a commit; all that is counted here is in the lake. A value that PostgreSQL does not give, or is not asked for after a signal, is
-    None. `exit_code` is a signal's, else 5 if files are lost, else that of the failure or of the look.
+    because the lake already has them. `differing` of these rows are different in the lake, after a failover that lost commits. The
+    `left_out` rows were left out because no lake can store them; `left_out_rows` names the first of them. `lag_seconds` is the age of the
+    oldest row that is not in the lake. `registered` is whether PostgreSQL drops a day only after a verification. `damaged` are partitions
+    whose files in the lake are lost or damaged. `unseen` is why the check of the lake afterwards failed. `noted` is whether PostgreSQL has
+    recorded `end`. `failure` is why the export was cut short after a commit; all rows counted here are in the lake. A value that PostgreSQL
+    did not return is None; after a signal no value is queried. `exit_code` is a signal's, else 5 if files are lost or damaged, else that of
+    the failure or of the check.
     """
 
     rows: int
@@ -81,33 +82,34 @@ def run(
     new_lake: bool = False,
     sizes: Sizes = SIZES,
 ) -> Exported:
-    """Export everything that was safe to export when this began.
+    """Export all rows that were safe to export when the job began.
 
     Args:
         lake: where rows are copied to.
         database: the primary, with the replica that rows are read from, if there is one.
-        spark: starts, or returns, the session in which rows are copied; not called if nothing is new.
-        say: hears of each batch.
-        register: let the core drop only verified days from now on.
-        adopt: let the lake follow this server, although it followed another one until now, or the lake or the server was restored.
-        new_lake: begin a new lake instead of the one until now; nothing in the new one counts as verified.
+        spark: returns the session in which rows are copied, and starts it if needed; not called if nothing is new.
+        say: called with a line about each batch.
+        register: from now on PostgreSQL drops only verified days.
+        adopt: let the lake follow this server, although the lake followed another server, or the lake or the server was restored.
+        new_lake: begin a new lake instead of the present one; nothing in the new lake counts as verified.
         sizes: of commits, statements and files.
 
     Raises:
         ConflictError: another export was faster.
         UnreachableError: PostgreSQL or the object store does not answer.
-        LakeError, PipelineError: the lake does not belong to this archive, or something was refused.
+        LakeError, PipelineError: the lake does not belong to this
+            archive, or PostgreSQL, Spark or the store refused something.
         KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
 
-    If one of these is raised, nothing was committed. After a commit such an error becomes part of the result instead, and so does a failed
-    look at the lake.
+    If one of these errors is raised, nothing was committed. An error after a commit becomes part of the result instead, and so does a
+    failed check of the lake.
     """
     to_register = register and beginning.is_to_be_registered(database)
     handle, known = epoch.both(lake, database)
     cluster = clusters.primary(database)
     adopted = beginning.adopted(lake, database, handle, known, cluster, adopt=adopt, new_lake=new_lake)
     if handle is None or adopted:
-        spark()  # if Spark cannot start, no table is made, and a lake that is to be adopted still follows its old server
+        spark()  # first: if Spark cannot start, no table is created, and a lake that is to be adopted still follows its old server
     prepared = prepare(lake, handle, known, database.columns(), cluster, adopted=adopted)
     standby = replica.read(database, cluster)
     if standby:
@@ -119,7 +121,7 @@ def run(
 
 
 class _Told(NamedTuple):
-    """What PostgreSQL knows when an export ends; None if it does not answer."""
+    """What PostgreSQL knows when an export ends; None where it does not answer."""
 
     registered: bool | None = None
     lag: float | None = None
@@ -151,7 +153,7 @@ class _Export:
     guard: CommitGuard = field(default_factory=CommitGuard)
 
     def carry_out(self, *, register: bool) -> None:
-        """Do the whole export; after a commit, an error or a signal only cuts it short."""
+        """Do the whole export. After the first commit, an error or a signal cuts it short, but is not raised."""
         with self.guard.kept():
             self.work()
             if self.prepared.adopted:
@@ -166,7 +168,7 @@ class _Export:
             self.say(f"{many(self.rows, 'row')} exported, {rate:,.0f} a second; {self._lag():,.0f} s behind")
 
     def result(self) -> Exported:
-        """The summary, after a look at the lake."""
+        """The summary, after a check of the lake."""
         look = witness.run_behind(self.guard, self.lake, self.database, self.say, self.spark)
         told = _Told()
         if not self.guard.stopped:
@@ -199,9 +201,9 @@ class _Export:
         return _Told(registered, self._lag(), epoch.read(self.database).offset >= self.end)
 
     def _next(self) -> bool:
-        """Export one batch, from its plan to its commit, through one handle; False if there is nothing to do.
+        """Export one batch, from its plan to its commit, through one handle; return False if there is nothing to do.
 
-        First it reports the previous commit to PostgreSQL, even if an earlier job made it and was killed before it could report it.
+        Before that, it reports the previous commit to PostgreSQL. An earlier job may have been killed between its commit and its report.
         """
         handle = self._handle()
         offset = offset_of(handle)
@@ -209,7 +211,7 @@ class _Export:
         start = offset if begin is None else begin
         self.start = start if self.start is None else self.start
         self.end = max(self.end, start)
-        # The standby may not have the rows of a dump yet; these are taken only at the beginning, which reads from the primary.
+        # The standby may not have the rows of a dump yet. They are copied only in the first batch, which reads from the primary.
         first = begin is not None or offset == 0
         source, safe = (self.database, self.cluster.safe) if first or not self.standby else (self.standby.database, self.standby.safe)
         if start >= safe:
@@ -222,7 +224,7 @@ class _Export:
         return True
 
     def _handle(self) -> DeltaTable:
-        """The table as it is now; an error if it is not as it was prepared, or not the one that PostgreSQL knows."""
+        """The current table; raises an error if it has changed since it was prepared, or is not the table that PostgreSQL knows."""
         handle, known = epoch.both(self.lake, self.database)
         if handle is not None:
             check_prepared(handle, self.cluster, self.prepared)
@@ -232,7 +234,7 @@ class _Export:
         return handle
 
     def _plan(self, source: Database, start: int, safe: int) -> ExportBatch:
-        # Only what was copied has started Spark: if nothing is new, it need not start.
+        # Spark is already running once a batch was copied. Before the first copy it must not be started, because there may be nothing new.
         most = self.sizes.next_rows(self.last, distribute.slots(self.spark())) if self.last else self.sizes.first_rows
         rows, before_last, marks = source.one("plan_batch", {"start": str(start), "safe": str(safe), "most": most, "step": STEP})
         batch = batch_of(start, safe, (rows, before_last, marks), most)
@@ -242,7 +244,7 @@ class _Export:
         return ExportBatch(batch.start, batch.end, rows, (marks[0],) * -(-rows // STEP))
 
     def _foreign(self) -> int:
-        """Count rows with ids of the future. They came with another cluster's dump, so the lake takes all of them when it begins."""
+        """Count rows whose transaction ids lie in the future: they came with another cluster's dump. The first batch exports them."""
         [[rows]] = self.database.fetch("count_range", {"low": str(self.cluster.next), "high": None})
         return int(rows)
 
@@ -253,7 +255,7 @@ class _Export:
         chosen = cuts(batch, slots=distribute.slots(self.spark()), largest=self.sizes.cut_rows)
         chosen += whole(self.cluster.next, foreign, self.sizes.cut_rows)
         commits = Commits(self.lake, self.database, self.cluster, self.spark, self.prepared.columns, self.sizes.full)
-        # A later transaction may have settled a row again: then it is in another batch than the one from which the lake has it.
+        # A later transaction may have settled a row again. This batch then has the row, although the lake has it from another batch.
         position = batch.start if self.prepared.begin is None else self.prepared.begin
         written = commits.make(source, handle, Copied("read_cut", chosen, batch.end, position), then=partial(self._count, batch))
         if written.rows + written.known < batch.rows + foreign:
@@ -266,7 +268,7 @@ class _Export:
         self.known, self.differing, self.end = self.known + written.known, self.differing + written.differing, batch.end
 
     def _name_left_out(self, batch: ExportBatch, foreign: int) -> None:
-        """Say which of the counted rows no lake can hold; if there are none, retention has deleted dead messages meanwhile."""
+        """Report which of the counted rows no lake can store. If there are no such rows, retention has deleted dead messages meanwhile."""
         ranges = [(batch.start, batch.end), *([(self.cluster.next, None)] if foreign else [])]
         self.left_out += (found := sum((left_out.find(self.database, self.prepared.columns, *one) for one in ranges), SkippedRange()))
         if found.rows:

@@ -1,4 +1,4 @@
-"""How much one commit, one statement and one file of an export have."""
+"""The sizes of an export's commits, statements and files."""
 
 from __future__ import annotations
 
@@ -9,19 +9,23 @@ from relay.pipeline.lake.parquet_writer import FULL
 from relay.pipeline.source.ranges import STEP
 
 FIRST_ROWS = 2_000_000
-"""Rows of the first commit, when nothing is known of their size."""
+"""The number of rows of the first commit, when the size of a row is not known yet."""
 BOUNDS = 100_000, 20_000_000
-"""Rows of a later commit: fewer cost too much for each, and of more a killed export loses too much."""
+"""The least and the greatest number of rows of a later commit.
+
+With fewer rows, the cost of a commit per row is too high. With more rows, a killed export loses too much work.
+"""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What an export aims at.
+    """The sizes that an export aims at.
 
     Args:
-        batch_rows: rows of one commit, by default as many as fill a file in each task; a larger transaction is one commit all the same.
-        cut_rows: rows that one statement reads, which holds a snapshot for some seconds.
-        full: from how many bytes on a file is finished.
+        batch_rows: rows of one commit, by default as many as fill one file per task. A transaction is never split, even if it has more
+            rows.
+        cut_rows: rows that one statement reads. A statement of this size holds a snapshot for some seconds.
+        full: a file is finished as soon as it has this many bytes.
     """
 
     batch_rows: int | None = None
@@ -34,7 +38,7 @@ class Sizes:
         return _steps(self.batch_rows or FIRST_ROWS)
 
     def next_rows(self, last: CopiedRange, tasks: int) -> int:
-        """Rows of the next commit, a multiple of STEP: `tasks` full files of them, if they are as large as the rows of the last commit."""
+        """Rows of the next commit, a multiple of STEP: enough to fill `tasks` files, if they are as large as the last commit's."""
         if self.batch_rows or not last.rows:
             return self.first_rows
         least, most = BOUNDS

@@ -1,4 +1,4 @@
-"""Rows of the archive that no lake can hold: an export leaves them out and names them, and PostgreSQL keeps their days."""
+"""Rows of the archive that no lake can store. An export leaves them out and names them, and PostgreSQL keeps their days."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMED = 20
 
 @dataclass(frozen=True)
 class SkippedRows:
-    """A row by its identity, and the code that says why no lake can hold it."""
+    """The identity of a row, and the code that says why no lake can store the row."""
 
     xid: int
     seq: int
@@ -24,7 +24,7 @@ class SkippedRows:
 
 @dataclass(frozen=True)
 class SkippedRange:
-    """How many rows of a range no lake can hold, and the first of them."""
+    """The number of rows of a range that no lake can store, and the first of these rows."""
 
     rows: int = 0
     named: tuple[SkippedRows, ...] = ()
@@ -33,14 +33,14 @@ class SkippedRange:
         return SkippedRange(self.rows + other.rows, (*self.named, *other.named)[:NAMED])
 
     def __str__(self) -> str:
-        """What an export says about the rows."""
+        """The line that an export reports about these rows."""
         names = ", ".join(f"({one.xid}, {one.seq}) {one.code}" for one in self.named)
         more = ", …" if self.rows > len(self.named) else ""
         return f"{many(self.rows, 'row')} left out, because no lake can hold such values: (xid, seq) {names}{more}"
 
 
 def find(database: Database, columns: Sequence[ArchiveColumn], low: int, high: int | None) -> SkippedRange:
-    """Rows of the transactions from `low` to below `high` that no lake can hold; errors as `Database.fetch`."""
+    """Rows of the transactions from `low` to below `high` that no lake can store; raises the same errors as `Database.fetch`."""
     statement = database.statement("list_left_out").replace(b"@fault@", fault(columns).as_string(None).replace("%", "%%").encode())
     values = {"low": str(low), "high": None if high is None else str(high), "most": NAMED}
     with database.limited(database.snapshot_seconds) as connection:

@@ -1,7 +1,8 @@
-"""Columns that the archive has gained since rows were exported, and the value that PostgreSQL shows for each in those rows.
+"""Columns that were added to the archive after an export, and the values that PostgreSQL shows for them in older rows.
 
-`ALTER TABLE … ADD COLUMN … DEFAULT` fills no row: PostgreSQL remembers the value, and shows it in older rows. In the lake these rows have
-null. So that both still count as the same, the lake's table remembers the value too, and up to which transaction it had rows by then.
+`ALTER TABLE … ADD COLUMN … DEFAULT` fills no row: PostgreSQL stores the default once, and shows it in older rows. In the lake these rows
+have null. The lake's table therefore records the default too, with the transaction up to which it had rows at that time. A comparison then
+counts the null and the default as equal.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from relay.pipeline.source.ranges import BEYOND
 
 _PROPERTY = "outbox_relay.gained"
 _Older = tuple[str, int]
-"""The value that older rows show, and the transaction below which all these rows are."""
+"""The value that PostgreSQL shows in older rows, and a transaction id above all of these rows."""
 
 
 def properties(columns: Iterable[ArchiveColumn], below: int = 0, known: Mapping[str, _Older] | None = None) -> dict[str, str]:
-    """Table properties for columns that show a value in older rows, together with the known ones; empty if there is no such column."""
+    """Table properties for columns with a value in older rows, together with the known columns; empty if there is no such column."""
     told = {column.name: (column.older, below) for column in columns if column.older is not None}
     return {_PROPERTY: json.dumps({**told, **(known or {})})} if told else {}
 
 
 def note(lake: Lake, table: str, columns: Iterable[ArchiveColumn]) -> None:
-    """Let the table know of each such column that is new to it, before rows arrive that have a value of their own there.
+    """Record each such new column in the table's properties, before rows with a value of their own in it are exported.
 
     Raises:
         LakeError, UnreachableError: the lake cannot be written.
@@ -43,13 +44,13 @@ def note(lake: Lake, table: str, columns: Iterable[ArchiveColumn]) -> None:
     try:
         handle.alter.set_table_properties(properties(new, _newest(handle) + 1, known), raise_if_not_exists=False)
     except (DeltaError, OSError) as error:
-        # Another export may have done it meanwhile.
+        # Another export may have recorded the columns meanwhile.
         if not {column.name for column in new} <= _read(lake.opened(table)).keys():
             raise sentence(error, lake.place) from error
 
 
 def compared(handle: DeltaTable, columns: Iterable[ArchiveColumn]) -> list[ArchiveColumn]:
-    """The columns with what this table remembers of them, for comparing its rows with PostgreSQL's."""
+    """The columns with the values that this table records for older rows; used to compare its rows with PostgreSQL's."""
     known, there = _read(handle), set(schema_of(handle).names)
 
     def of(column: ArchiveColumn) -> ArchiveColumn:
@@ -67,5 +68,5 @@ def _read(handle: DeltaTable) -> dict[str, _Older]:
 
 
 def _newest(handle: DeltaTable) -> int:
-    """The newest transaction of the table's rows, of which some may have come with another cluster's dump and have ids of the future."""
+    """The newest transaction of the table's rows. Rows of another cluster's dump may have transaction ids that lie in the future."""
     return max((file.newest for file in files(handle) if file.newest is not None), default=-1)

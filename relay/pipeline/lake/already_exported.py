@@ -1,4 +1,4 @@
-"""Rows that the lake has already, when a range is read again: after a change of cluster or timeline, or over rows of a restored dump."""
+"""Finds rows that the lake already has, when a range is read again: after a change of cluster or timeline, or after a restored dump."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _FORMAT = ds.ParquetFileFormat()
 
 @dataclass
 class AlreadyExported:
-    """Files of the archive that may hold rows of a batch; `differing` counts rows of the last batch that are not the same in the lake."""
+    """Files of the lake's archive that may have rows of a batch.
+
+    `differing` counts rows of the last batch that are different in the lake.
+    """
 
     files: Sequence[LoggedFile]
     differing: int = 0
@@ -54,14 +57,14 @@ class AlreadyExported:
             return found.to_table(columns=_COLUMNS, filter=(pc.field("xid") >= int(xids[0])) & (pc.field("xid") <= int(xids[-1])))
 
     def _fragment(self, place: LakeLocation, path: str) -> ds.Fragment:
-        """A file as a fragment, which keeps the footer once it was read."""
+        """A file as a fragment, which keeps the file's footer after the first read."""
         if path not in self._opened:
             self._opened[path] = _FORMAT.make_fragment(f"{place.path(place.table(TABLE))}/{path}", place.filesystem())
         return self._opened[path]
 
 
 def known_from(handle: DeltaTable, position: int) -> AlreadyExported | None:
-    """The lake's files with rows whose `archived_xid` is not below `position`; None if there is none, as in every usual export."""
+    """The lake's files that may have rows whose `archived_xid` is at least `position`; None (the usual case) without such a file."""
     found = [file for file in files(handle) if file.newest is None or file.newest >= position]
     return AlreadyExported(found) if found else None
 

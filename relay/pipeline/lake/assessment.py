@@ -1,4 +1,4 @@
-"""Judges the lake by what PostgreSQL knows of it, for `relay status` and the report, so that these never contradict each other."""
+"""Judges the lake by what PostgreSQL knows of it. `relay status` and the report share these rules, so they never contradict each other."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class LakeRecord:
         exported: whether anything was ever exported.
         seen: whether the lake was seen lately, by the setting `lake_seen_hours`.
         seen_seconds: seconds since the lake was last seen; None if it never was.
-        problem: why the last look did not find the lake as it should be.
-        lag_seconds: age of the oldest archived message that is not exported; 0 if all are exported, None if that is not known.
+        problem: what was wrong with the lake at the last check.
+        lag_seconds: age of the oldest archived message that is not exported; 0 if all are exported, None if the age is not known.
         differing: partitions that differ from the lake, or of which it has lost files.
     """
 
@@ -34,14 +34,14 @@ class LakeRecord:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A kind and its words; only the kind `whole` says that nothing is missing."""
+    """The kind of a judgement and its text; only the kind `whole` says that nothing is missing."""
 
     kind: Kind
     words: str
 
 
 def judge(state: LakeRecord, length: Callable[[float], str]) -> Judgement:
-    """The first judgement that holds: nothing exported, not seen lately, partitions differ, behind, whole. `length` words seconds."""
+    """The first judgement that holds: nothing exported, not seen lately, partitions differ, behind, whole. `length` formats seconds."""
     ago = "never seen" if state.seen_seconds is None else f"last seen {length(max(state.seen_seconds, 0))} ago"
     if not state.exported:
         return Judgement("unused", "nothing was exported to a lake yet")

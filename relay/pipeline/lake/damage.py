@@ -1,4 +1,4 @@
-"""Finds files of the archive's table that are missing, of another size than they were written with, or impossible to decode."""
+"""Finds files of the archive's table that are missing, have another size than they were written with, or cannot be decoded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relay.pipeline.spark.items import Carrier
 
 
 def lost(there: Iterable[LoggedFile], found: Mapping[str, int]) -> Iterator[tuple[LoggedFile, str]]:
-    """Files that are missing or of another size, each with words that say so; `found` has the sizes of the existing files by path."""
+    """Files that are missing or have another size, each with a description; `found` has the sizes of the existing files by path."""
     for file in there:
         if (size := found.get(file.path)) is None:
             yield file, f"the file {file.path} is missing"
@@ -23,13 +23,13 @@ def lost(there: Iterable[LoggedFile], found: Mapping[str, int]) -> Iterator[tupl
 
 
 def unreadable(check: FooterCheck, there: Sequence[LoggedFile], carrier: Carrier) -> Iterator[tuple[LoggedFile, str]]:
-    """Files that are not what the table names, each with words that say why; every file is read whole, with the checksums of its pages.
+    """Files that differ from the table's log, each with the reason; every file is read whole, and the checksums of its pages are checked.
 
-    This process reads again what a task could not read, because the error may be the task's own.
+    This process reads a file again that a task could not read, because the cause may lie in the task's host.
 
     Raises:
         UnreachableError: the object store does not answer.
-        LakeError: this process cannot reach a file either, which says nothing of its bytes.
+        LakeError: this process cannot reach the file either, so it is not known whether the file is damaged.
         PipelineError: Spark failed, or its tasks cannot read a file that this process can read.
     """
     for file, trouble in zip(there, carrier.each(_Reading(check), there), strict=True):
@@ -38,7 +38,7 @@ def unreadable(check: FooterCheck, there: Sequence[LoggedFile], carrier: Carrier
 
 
 def of_files(check: FooterCheck, there: Iterable[LoggedFile], carrier: Carrier) -> dict[LoggedFile, str]:
-    """Those of the files that are lost or damaged, each with words that say how; errors as `sizes` and `unreadable`."""
+    """The lost or damaged ones of these files, each with a description; raises the same errors as `sizes` and `unreadable`."""
     there = list(there)
     wrong = dict(lost(there, sizes(check.place, TABLE))) if there else {}
     return wrong | dict(unreadable(check, [file for file in there if file not in wrong], carrier))
@@ -46,12 +46,12 @@ def of_files(check: FooterCheck, there: Iterable[LoggedFile], carrier: Carrier) 
 
 @dataclass(frozen=True)
 class _Reading:
-    """Reads files. Small, and travels to the tasks."""
+    """Reads files. This small object is sent to Spark's tasks."""
 
     check: FooterCheck
 
     def __call__(self, file: LoggedFile) -> str | None:
-        """Why a file could not be read here as the table names it; None if it could."""
+        """Why this process could not read the file as the table's log describes it; None if it could."""
         try:
             return _flaw(self.check, file)
         except LakeError as error:
@@ -59,7 +59,7 @@ class _Reading:
 
 
 def _flaw(check: FooterCheck, file: LoggedFile) -> str | None:
-    """What is wrong with a file: the sentence of every reader's error, turned into a clause. None if it is as the table names it.
+    """What is wrong with a file, as a clause made from the error's sentence; None if the file is as the table's log describes it.
 
     Raises:
         LakeError, UnreachableError: this process cannot reach the file.
@@ -73,7 +73,7 @@ def _flaw(check: FooterCheck, file: LoggedFile) -> str | None:
 
 
 def _confirmed(check: FooterCheck, file: LoggedFile, trouble: str) -> str:
-    """What is wrong with a file that a task could not read; errors as `unreadable`."""
+    """What is wrong with a file that a task could not read; raises the same errors as `unreadable`."""
     if words := _flaw(check, file):
         return words
     raise PipelineError(

@@ -1,4 +1,4 @@
-"""Files of the lake's tables: they are checked before they are committed, read some rows at a time, and deleted."""
+"""Checks files of the lake's tables before they are committed, reads them in batches of rows, and deletes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relay.pipeline.lake.parquet_reader import OpenedFile, opened_file
 from relay.pipeline.lake.parquet_writer import DataFile
 
 FOOTERS_AT_ONCE = 16
-"""An object store answers each request slowly, but many at a time."""
+"""How many footers are read at a time: an object store answers each request slowly, but many requests in parallel."""
 _BUFFER, _ROWS_AT_ONCE = 1 << 20, 8192
 """How many bytes are read, and rows decoded, at a time while a file is read back."""
 Look = Callable[[OpenedFile], object]
@@ -26,10 +26,10 @@ Look = Callable[[OpenedFile], object]
 
 
 def check_footers(place: LakeLocation, table: str, schema: pa.Schema, files: Iterable[DataFile]) -> None:
-    """Read each file's footer back, several at a time: the table library does not notice wrong types and short files.
+    """Read each file's footer back, several at a time. The table library does not detect wrong types or truncated files.
 
     Raises:
-        LakeError: a file does not have the schema, or the number of rows that it was said to have.
+        LakeError: a file does not have the table's schema, or not as many rows as its writer reported.
     """
     root = place.path(place.table(table))
 
@@ -55,7 +55,7 @@ def sizes(place: LakeLocation, table: str) -> dict[str, int]:
 
 @contextmanager
 def scanning(place: LakeLocation, table: str, paths: Iterable[str]) -> Iterator[None]:
-    """Turn an error of a data set of a table's files into one sentence, as `sentences` does; it names the file that cannot be read.
+    """Turn an error of a data set of a table's files into one sentence, as `sentences` does; the sentence names the unreadable file.
 
     Args:
         place: root of the lake.
@@ -77,12 +77,12 @@ def scanning(place: LakeLocation, table: str, paths: Iterable[str]) -> Iterator[
 
 
 def rows_of(place: LakeLocation, table: str, path: str, check: Look | None = None) -> int:
-    """Read a file whole and return how many rows it has; errors as `batches_of`."""
+    """Read a file whole and return how many rows it has; raises the same errors as `batches_of`."""
     return sum(batch.num_rows for batch in batches_of(place, table, path, check))
 
 
 def batches_of(place: LakeLocation, table: str, path: str, check: Look | None = None) -> Iterator[pa.RecordBatch]:
-    """A file's rows, some at a time; checksums of pages are compared if the file has any. `check` looks at the footer first.
+    """A file's rows in batches. The checksums of pages are checked if the file has any; `check` is called first, and checks the footer.
 
     Raises:
         DamagedError: the file is missing, or its bytes cannot be decoded, or `check` raises this error.
@@ -96,7 +96,7 @@ def batches_of(place: LakeLocation, table: str, path: str, check: Look | None = 
 
 
 def delete_files(place: LakeLocation, table: str, files: Iterable[DataFile]) -> None:
-    """Remove files that were not committed, as far as the lake lets us."""
+    """Delete files that were not committed; a file that cannot be deleted stays."""
     filesystem, root = place.filesystem(), place.path(place.table(table))
     for file in files:
         with suppress(OSError):
@@ -104,13 +104,13 @@ def delete_files(place: LakeLocation, table: str, files: Iterable[DataFile]) -> 
 
 
 def delete_removed(place: LakeLocation, table: str, path: str) -> None:
-    """Remove a file that has left the table; LakeError or UnreachableError if that cannot be done."""
+    """Delete a file that a commit has removed from the table; raises LakeError or UnreachableError if the file cannot be deleted."""
     with sentences(place), suppress(FileNotFoundError):
         place.filesystem().delete_file(f"{place.path(place.table(table))}/{path}")
 
 
 def delete_written(place: LakeLocation, table: str, name: str) -> None:
-    """Remove the files that failed writers may have left, found by the beginning of their names, as far as the lake lets us."""
+    """Delete the files that failed writers may have left, found by the beginning of their names; a file that cannot be deleted stays."""
     filesystem, root = place.filesystem(), place.path(place.table(table))
     with suppress(OSError):
         for info in filesystem.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True)):

@@ -1,4 +1,4 @@
-"""Cuts partitions of the archive into ranges with about equally many rows, and names the lake's files that may hold rows of each range."""
+"""Divides partitions of the archive into ranges of about equally many rows, and finds the lake's files that may have rows of each range."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from relay.pipeline.source.ranges import STEP, ExportBatch, RowRange, batch_of, 
 ROWS = 250_000
 """About how many rows are compared at once."""
 _PLANNED = 500_000
-"""How many rows one planning statement looks at, so few that its snapshot is short; a multiple of STEP."""
+"""How many rows one planning statement reads: few, so that it holds a snapshot only briefly. A multiple of STEP."""
 
 _PARTS_OF_SEQ = 1 << 31
-"""If a transaction is divided by `seq` into this many parts, each row has a part for itself: the next row of the same part comes two
-billion messages later."""
+"""Into how many parts `seq` divides a transaction, so that each part has one row.
+
+The next row of the same part comes two billion messages later.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class ComparisonPlan:
 
 
 def _within(files: Sequence[LoggedFile], cut: RowRange) -> tuple[str, ...]:
-    """The files that may hold rows of a cut; a file counts too if the log does not say."""
+    """The files that may have rows of a cut, including files for which the log has no statistics."""
     return tuple(
         file.path for file in files if (file.newest is None or file.newest >= cut.low) and (file.oldest is None or file.oldest < cut.high)
     )

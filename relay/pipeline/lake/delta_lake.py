@@ -1,4 +1,4 @@
-"""The lake: Delta tables below one root, read and written without a JVM; data and offset are one commit."""
+"""The lake: Delta tables below one root, read and written without a JVM. One commit contains both data and offset."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 READER_VERSION = 1
 """The only version of Delta's reader protocol that every reader of this lake knows, Spark's plain Parquet reader among them."""
 REPLACED = {"outbox_relay.replaced": "true"}
-"""What the log says of a commit that puts files in the place of others with the same rows."""
+"""The log's note on a commit that replaces files by others with the same rows."""
 CHANGED = {"outbox_relay.changed": "true"}
-"""What the log says of a commit that puts files in the place of others, some of whose rows now have other contents."""
+"""The log's note on a commit that replaces files by others in which some rows have other contents."""
 Offset = tuple[str, int]
-"""An application's id and how far the application has got, committed with the data."""
+"""An application's id and the position that the application has reached, committed with the data."""
 
 
 class Lake:
     """Tables below `url`; `options` are deltalake's storage options and are never shown.
 
     Raises:
-        LakeError: the URL names an unknown kind of store, or a path below which no table can be.
+        LakeError: the URL names an unknown kind of store, or a path below which no table can be stored.
     """
 
     def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
@@ -50,7 +50,7 @@ class Lake:
         return f"Lake({self.place.url!r})"
 
     def open(self, table: str, version: int | None = None) -> DeltaTable | None:
-        """A handle of the table as it is now, or as it was in `version`; None if there is no table yet.
+        """A handle of the table's current version, or of `version`; None if there is no table yet.
 
         Raises:
             LakeError: the table needs a reader version that is not known here, or its log no longer has the version.
@@ -68,13 +68,13 @@ class Lake:
         return handle
 
     def opened(self, table: str) -> DeltaTable:
-        """As `open`, but LakeError if there is no such table."""
+        """The same as `open`, but raises LakeError if there is no such table."""
         if (handle := self.open(table)) is None:
             raise LakeError(f"The lake {self.place.url} has no table {table} yet: run `relay pipeline export`, then `metrics`.")
         return handle
 
     def create(self, table: str, schema: pa.Schema, *, properties: Mapping[str, str] | None = None) -> DeltaTable:
-        """Make an empty table, partitioned by `day` if the schema has it; LakeError, UnreachableError, ConflictError if this fails."""
+        """Create an empty table, partitioned by `day` if the schema has this column; raises LakeError, UnreachableError, ConflictError."""
         try:
             return DeltaTable.create(
                 self.place.table(table),
@@ -90,7 +90,7 @@ class Lake:
             raise sentence(error, self.place) from error
 
     def append(self, handle: DeltaTable, table: str, rows: Iterable[pa.RecordBatch], *, offsets: Sequence[Offset] = ()) -> list[DataFile]:
-        """Write rows from this process and commit them through the handle; errors as `commit`."""
+        """Write rows from this process and commit them through the handle; raises the same errors as `commit`."""
         writer = DayWriter(self.place, table, schema_of(handle), f"part-{uuid.uuid4()}")
         try:
             for batch in rows:
@@ -112,12 +112,13 @@ class Lake:
         removed: Sequence[LoggedFile] = (),
         then: Callable[[], object] = lambda: None,
     ) -> None:
-        """Add written files to the table and remove others from it, in one commit through the handle by which this was planned.
+        """Add written files to the table and remove others from it, in one commit through the handle by which the commit was planned.
 
-        The offsets are committed with them. Files that cannot be committed are deleted. `then` counts the commit; a signal waits for that.
+        The same commit contains the offsets. Files that cannot be committed are deleted. `then` is called after the commit; a signal waits
+        for it.
 
         Raises:
-            ConflictError: somebody committed an offset of the same application, or changed the table, since the handle was loaded.
+            ConflictError: another job committed an offset of the same application, or changed the table, since the handle was loaded.
             LakeError: a file is not what it should be, or the commit was refused.
             UnreachableError: the object store does not answer.
         """
@@ -126,15 +127,15 @@ class Lake:
         with deferred():
             try:
                 _write(handle, actions, offsets, alone=bool(removed))
-            except Exception as error:  # noqa: BLE001 - the library has many; each is told apart by what the table is now
+            except Exception as error:  # noqa: BLE001 - the library has many; the table's state decides what each means
                 self._refused(handle, table, files, offsets, error)
             then()
 
     def repeat(self, handle: DeltaTable, table: str, offset: Offset) -> None:
-        """Commit an offset that the table has already, so that a job which planned to commit one of this application must begin again.
+        """Commit an offset that the table already has. Another job that has planned a commit for this application must then begin again.
 
         Raises:
-            ConflictError: somebody committed an offset of the application since the handle was loaded; this job has to be run again.
+            ConflictError: another job committed an offset of the application since the handle was loaded; run this job again.
             LakeError: the commit was refused.
             UnreachableError: the object store does not answer.
         """
@@ -154,12 +155,12 @@ class Lake:
         same_rows: bool = True,
         then: Callable[[], object] = lambda: None,
     ) -> None:
-        """Put written files in the place of others, whatever else is committed meanwhile; `then` as in `commit`.
+        """Replace files by written ones, whatever other jobs commit meanwhile; `then` is as for `commit`.
 
-        With `same_rows` the log says that no data changed, which Delta allows only if each row is as it was before.
+        With `same_rows` the log says that no data changed. Delta allows this only if each row is unchanged.
 
         Raises:
-            ConflictError: one of the replaced files is no part of the table any more; nothing was changed.
+            ConflictError: one of the replaced files is no longer part of the table; nothing was changed.
             LakeError: a file is not what it should be, or the commit was refused.
             UnreachableError: the object store does not answer.
         """
@@ -169,7 +170,7 @@ class Lake:
             then()
 
     def _replace(self, table: str, files: Sequence[DataFile], removed: Sequence[LoggedFile], *, same_rows: bool) -> None:
-        """Commit again and again until the files are in the table; errors as `replace`."""
+        """Repeat the commit until the files are in the table; raises the same errors as `replace`."""
         actions: list[AddAction | RemoveAction] = [file.action(data_change=not same_rows) for file in files]
         actions += [file.removal(data_change=not same_rows) for file in removed]
         while True:
@@ -183,12 +184,12 @@ class Lake:
             try:
                 _write(handle, actions, (), alone=True, metadata=REPLACED if same_rows else CHANGED)
             except Exception as error:
-                # The files stay: a commit that an object store answers too late may be in the log a moment after this look.
+                # The files stay: a commit whose answer came too late may appear in the log a moment after this check.
                 if self.opened(table).version() == handle.version():
                     raise sentence(error, self.place) from error
 
     def _check(self, handle: DeltaTable, table: str, files: Sequence[DataFile]) -> None:
-        """Check files that were written; if one is not what it should be, all are deleted, and LakeError is raised."""
+        """Check written files; if one of them is wrong, delete all and raise LakeError."""
         try:
             check_footers(self.place, table, schema_of(handle), files)
         except BaseException:
@@ -196,16 +197,16 @@ class Lake:
             raise
 
     def discard(self, table: str, files: Sequence[DataFile]) -> None:
-        """Remove files that are not to be committed."""
+        """Delete files that are not to be committed."""
         delete_files(self.place, table, files)
 
     def _refused(self, handle: DeltaTable, table: str, files: Sequence[DataFile], offsets: Sequence[Offset], error: Exception) -> None:
-        """Find out what became of a commit that failed; perhaps only its answer was lost."""
+        """Return if a failed commit is in the table after all, because only its answer was lost; else raise the error."""
         now, told = self.opened(table), sentence(error, self.place)
         if _is_in(now, files, offsets):
             return
         faster = now.version() > handle.version()
-        # If the object store did not answer, the files stay: the commit may be in the log a moment after this look.
+        # If the object store did not answer, the files stay: the commit may appear in the log a moment after this check.
         if faster or not isinstance(told, UnreachableError):
             delete_files(self.place, table, files)
         if faster:
@@ -215,7 +216,7 @@ class Lake:
         raise told from error
 
     def dataset(self, table: str, *, days: Iterable[date] | None = None) -> ds.Dataset:
-        """The table for everything that reads Arrow (DuckDB, polars, pandas); `days` leaves out other days. LakeError without a table."""
+        """The table, or only some `days`, for readers of Arrow (DuckDB, polars, pandas); raises LakeError if there is no table."""
         handle = self.opened(table)
         with sentences(self.place):
             return handle.to_pyarrow_dataset(file_pruning_predicate=None if days is None else [(DAY.name, "in", sorted(days))])
@@ -223,7 +224,7 @@ class Lake:
     def dataframe(
         self, spark: SparkSession, table: str, *, days: Iterable[date] | None = None, columns: Sequence[str] | None = None
     ) -> DataFrame:
-        """The table in Spark; if days or columns are given, nothing else is read. LakeError if there is no table."""
+        """The table in Spark; with `days` or `columns` only these are read. Raises LakeError if there is no table."""
         from relay.pipeline.lake.spark_reader import dataframe  # noqa: PLC0415 - Spark only where it is used
 
         handle = self.opened(table)
@@ -233,7 +234,7 @@ class Lake:
         return dataframe(spark, self.place, wanted, root, paths(handle, days))
 
     def check_files(self, table: str) -> list[str]:
-        """The paths of the table's files, relative to it; each file is there, with the size with which it was committed.
+        """Check that each file of the table exists with its committed size; return the files' paths, relative to the table.
 
         Raises:
             LakeError: there is no such table, or a file of it is missing or of another size.
@@ -249,7 +250,7 @@ class Lake:
         return list(committed)
 
     def removed_files(self, table: str) -> frozenset[str]:
-        """The paths of files that commits have taken off the table, as far as its log still names them; LakeError without a table."""
+        """The paths of files that commits have removed from the table and its log still names; raises LakeError if there is no table."""
         handle = self.opened(table)
         with sentences(self.place):
             return frozenset(handle.vacuum(retention_hours=0, dry_run=True, enforce_retention_duration=False))
@@ -269,7 +270,7 @@ def _write(
     alone: bool,
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Commit; with `alone`, only if the commit becomes the next version after the handle's.
+    """Commit. With `alone`, the commit succeeds only if it becomes the next version after the handle's.
 
     The library itself does not refuse a commit that removes files which another commit has already removed.
     """
@@ -287,7 +288,7 @@ def _write(
 
 
 def _is_in(handle: DeltaTable, files: Sequence[DataFile], offsets: Sequence[Offset]) -> bool:
-    """Whether a commit is in the table. Its files say so; if it has none, its offsets do, because no other commit has its epoch."""
+    """Whether a commit is in the table, judged by its files. A commit without files is judged by its offsets: its epoch is unique."""
     if files:
         return {file.path for file in files} <= set(paths(handle))
     return bool(offsets) and all(handle.transaction_version(name) == version for name, version in offsets)

@@ -1,4 +1,4 @@
-"""What a version of a table says of its files."""
+"""Reads what the log says of the files of a table's version."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relay.pipeline.source.columns import DAY
 
 
 class LoggedFile(NamedTuple):
-    """One file, by its path relative to the table as the log has it; the library's `file_uris` escapes blanks and follows links."""
+    """One file, with the path that the log has, relative to the table. The library's `file_uris` would escape blanks and follow links."""
 
     path: str
     day: date | None
@@ -36,13 +36,13 @@ class LoggedFile(NamedTuple):
     """Its highest `xid`; None as above."""
 
     def removal(self, *, data_change: bool = True) -> RemoveAction:
-        """The log's entry that the file is no part of the table any more; without `data_change` its rows stay, in other files."""
+        """The log's entry that removes the file from the table. Without `data_change`, other files still have its rows."""
         days: dict[str, str | None] = {} if self.day is None else {DAY.name: self.day.isoformat()}
         return RemoveAction(self.path, data_change, int(time.time() * 1000), self.size, days)
 
 
 def files(handle: DeltaTable) -> list[LoggedFile]:
-    """The files of the version that the handle holds, in no order.
+    """The files of the handle's version, in no particular order.
 
     Raises:
         LakeError: the log does not say how many rows a file has; statistics are optional there.
@@ -54,7 +54,7 @@ def files(handle: DeltaTable) -> list[LoggedFile]:
 
 
 def paths(handle: DeltaTable, days: Iterable[date] | None = None) -> list[str]:
-    """The paths of the same files, relative to the table; `days` leaves out other days."""
+    """The paths of the version's files, relative to the table; with `days` only the files of these days."""
     wanted = None if days is None else set(days)
     return [file.path for file in _logged(handle) if wanted is None or file.day in wanted]
 
@@ -72,7 +72,7 @@ def _logged(handle: DeltaTable) -> list[LoggedFile]:
 
 
 def files_by_day(handle: DeltaTable) -> Mapping[date, list[LoggedFile]]:
-    """The files of the version that the handle holds, by their days; in the order of their paths."""
+    """The files of the handle's version by day, in the order of their paths."""
     found: defaultdict[date, list[LoggedFile]] = defaultdict(list)
     for file in sorted(files(handle), key=lambda file: file.path):
         if file.day is not None:

@@ -1,4 +1,4 @@
-"""An epoch ties PostgreSQL to its lake: each commit gives both the same new one, so no copy and no backup of either counts as the original.
+"""Ties PostgreSQL to its lake by an epoch. Each commit gives both the same new epoch, so a copy or an old backup of either is detected.
 
 Before a commit PostgreSQL records the new epoch as pending. The commit carries it together with the offset. The next check makes it
 PostgreSQL's current epoch. If a job is killed in between, the next check completes its work.
@@ -42,7 +42,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class LakeEpoch:
-    """What PostgreSQL knows of its lake, as in `queue_message_export_position`; `offset` is how far the export has got."""
+    """What PostgreSQL knows of its lake, from `queue_message_export_position`; everything below the transaction `offset` is exported."""
 
     lake: str | None = None
     epoch: int | None = None
@@ -57,16 +57,16 @@ class LakeEpoch:
 
 
 def read(database: Database) -> LakeEpoch:
-    """The link as PostgreSQL has it; errors as `Database.fetch`."""
+    """What PostgreSQL knows of its lake (the link); raises the same errors as `Database.fetch`."""
     return next((LakeEpoch(lake, epoch, tuple(pending), *rest) for lake, epoch, pending, *rest in database.fetch("read_link")), LakeEpoch())
 
 
 def both(lake: Lake, database: Database) -> tuple[DeltaTable | None, LakeEpoch]:
-    """The lake's table (None without one) and the link, as both were at one moment.
+    """The lake's table (None if there is no table) and PostgreSQL's link, both read at one moment.
 
     Raises:
         ConflictError: another export commits batch after batch.
-        LakeError, UnreachableError, PipelineError: as `Lake.open` and `Database.fetch`.
+        LakeError, UnreachableError, PipelineError: as for `Lake.open` and `Database.fetch`.
     """
     before = read(database)
     for _ in range(_LOOKS):
@@ -90,18 +90,21 @@ def offset_of(handle: DeltaTable) -> int:
 
 
 def epoch_of(handle: DeltaTable) -> int | None:
-    """The epoch of the lake's last commit; None before one that carried any."""
+    """The epoch of the lake's last commit; None before the first commit with an epoch."""
     return handle.transaction_version(EPOCH)
 
 
 def contradiction(link: LakeEpoch, handle: DeltaTable | None) -> str | None:
-    """Why a lake (`handle` is None if it has no table) is not the one that PostgreSQL knows; None if nothing speaks against it."""
+    """Why a lake is not the one that PostgreSQL knows; None if it may be that one.
+
+    `handle` is None if the lake has no table.
+    """
     if handle is None:
         return "gone" if link.used else None
     lake, epoch = str(handle.metadata().id), epoch_of(handle)
     if link.used and link.lake not in {None, lake}:
         return "other"
-    if epoch is None and link.epoch is None:  # neither has met the other
+    if epoch is None and link.epoch is None:  # neither side has recorded an epoch
         return "older" if offset_of(handle) < link.offset else None
     if epoch is not None and epoch in {link.epoch, *link.pending}:
         return None
@@ -109,13 +112,16 @@ def contradiction(link: LakeEpoch, handle: DeltaTable | None) -> str | None:
 
 
 def refusal(why: str, link: LakeEpoch, url: str, handle: DeltaTable | None) -> PipelineError:
-    """The sentence about a contradiction."""
+    """The error about a contradiction."""
     found = "none" if handle is None else handle.metadata().id
     return PipelineError(_SENTENCES[why].format(known=link.lake or "of an earlier export", found=found, url=url))
 
 
 def settle(database: Database, handle: DeltaTable, link: LakeEpoch) -> LakeEpoch:
-    """If the lake's last commit has a pending epoch, make this PostgreSQL's current one; return the link. Errors as `Database.fetch`."""
+    """If the lake's last commit has a pending epoch, make it PostgreSQL's current epoch; return the link.
+
+    Raises the same errors as `Database.fetch`.
+    """
     if (epoch := epoch_of(handle)) not in link.pending:
         return link
     offset = offset_of(handle)
@@ -124,17 +130,17 @@ def settle(database: Database, handle: DeltaTable, link: LakeEpoch) -> LakeEpoch
 
 
 def distrust(database: Database, error: PipelineError) -> PipelineError:
-    """Let PostgreSQL know why the lake was not found as it should be, so that nothing is dropped; returns the error."""
-    with suppress(PipelineError):  # a standby, or a login that may only read: the error itself matters more
+    """Record in PostgreSQL what is wrong with the lake, so that nothing is dropped; return the error."""
+    with suppress(PipelineError):  # on a standby, or with a read-only login, nothing can be recorded; the error itself matters more
         database.fetch("note_unseen", {"problem": str(error)})
     return error
 
 
 def begin(database: Database, handle: DeltaTable, epoch: int | None) -> int:
-    """The epoch that the next commit through this handle has to carry; `epoch` is the one that PostgreSQL should still have.
+    """A new epoch for the next commit through this handle; `epoch` is the one that PostgreSQL should still have.
 
     Raises:
-        ConflictError: PostgreSQL has another epoch by now, because another export was faster.
+        ConflictError: PostgreSQL already has another epoch, because another export was faster.
     """
     following = secrets.randbits(_BITS)
     values = {"lake": str(handle.metadata().id), "epoch": epoch, "next": following}
@@ -145,14 +151,14 @@ def begin(database: Database, handle: DeltaTable, epoch: int | None) -> int:
 
 
 def follow(database: Database, handle: DeltaTable) -> None:
-    """Let PostgreSQL export to this lake from now on; nothing of the lake counts as verified or seen yet."""
+    """Make PostgreSQL export to this lake from now on; nothing in the lake counts as verified or seen yet."""
     database.fetch("follow_lake", {"lake": str(handle.metadata().id)})
 
 
 def seen(database: Database, handle: DeltaTable, began: datetime, rows: Mapping[str, int], damage: Mapping[str, str]) -> bool:
-    """Tell PostgreSQL what a look at this version of the lake has found, by partition; `began` is the server's time before the look.
+    """Record in PostgreSQL what a check of this version of the lake found, by partition; `began` is the server's time before the check.
 
-    Returns False, and PostgreSQL records nothing, if an export has committed meanwhile, or a newer look has ended before this one.
+    PostgreSQL records nothing, and the function returns False, if an export has committed meanwhile or a newer check has ended earlier.
     """
     names = sorted({*rows, *damage})
     found = {"partitions": names, "rows": [rows.get(name, 0) for name in names], "damage": [damage.get(name) for name in names]}

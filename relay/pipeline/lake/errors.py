@@ -1,4 +1,4 @@
-"""Errors of files, object stores and the table library as one sentence."""
+"""Turns errors of files, object stores and the table library into one sentence."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _IN_STORES: tuple[tuple[str, type[PipelineError], str], ...] = (
         "The object store of {url} does not answer: check that it runs, and the endpoint in RELAY_LAKE_OPTIONS",
     ),
 )
-"""What a text of the libraries means; if several patterns match, the first one counts."""
+"""The meaning of the libraries' error texts; if several patterns match, the first one counts."""
 _DAMAGED = "{file} of {place} is missing or damaged: put it back from a copy, or correct {setting}"
 _ANYWHERE: tuple[tuple[str, type[PipelineError], str], ...] = (
     (
@@ -58,10 +58,10 @@ _ANYWHERE: tuple[tuple[str, type[PipelineError], str], ...] = (
     ),
 )
 _PLACES = r"https?://\S+|\bpath \S+|\S+\.(parquet|json)\b"
-"""Names of places and files, whose letters and digits say nothing of what happened."""
+"""Names of places and files. They are ignored, because their letters and digits say nothing about the cause of an error."""
 _COLOURS = r"\x1b\[[0-9;]*m"
 _ANSWER = r"<Code>([^<]*)</Code>(?:\s*<Message>([^<]*)</Message>)?"
-"""The code and the message in an object store's answer; the rest of the answer may repeat keys."""
+"""The code and the message in an object store's response; the rest of the response may contain keys."""
 _HIDDEN = r"(?i)(://)[^/@\s]*@|((?:secret|password|token|signature|credential|access_key)[^=:\s]*\s*[=:]\s*)\S+"
 _HELD_BACK = r"(?i)key|secret|password|token|account|credential"
 
@@ -82,11 +82,13 @@ def sentences(place: LakeLocation) -> Iterator[None]:
 
 @contextmanager
 def decoding(place: LakeLocation, path: str) -> Iterator[None]:
-    """Turn errors of decoding a file's bytes into one sentence that names the file; errors of reading the bytes must be sentences already.
+    """Turn errors of decoding a file's bytes into one sentence that names the file.
+
+    Errors of reading the bytes must already be sentences.
 
     Raises:
-        DamagedError: the bytes are not what was written.
-        LakeError: there is no memory for the bytes.
+        DamagedError: the bytes are not those that were written.
+        LakeError: there is not enough memory for the bytes.
     """
     try:
         yield
@@ -102,7 +104,7 @@ def damaged(error: Exception, place: LakeLocation, path: str) -> DamagedError:
 
 
 def sentence(error: Exception, place: LakeLocation) -> PipelineError:
-    """The error in one sentence with what to do, without what could be a secret."""
+    """The error as one sentence that says what to do; text that could be a secret is left out."""
     kind, advice = _judged(error, _line(error), place)
     return kind(_said(advice, error, place))
 
@@ -116,7 +118,7 @@ def _line(error: Exception) -> str:
 
 
 def _judged(error: Exception, line: str, place: LakeLocation) -> tuple[type[PipelineError], str]:
-    """What kind of error it is, and what to do."""
+    """The kind of the error, and what to do about it."""
     if isinstance(error, OSError) and (known := _of_errno(error.errno, place.url)):
         return LakeError, known
     said = re.sub(_PLACES, "", line)
@@ -127,7 +129,7 @@ def _judged(error: Exception, line: str, place: LakeLocation) -> tuple[type[Pipe
 
 
 def _names(text: str, place: LakeLocation) -> dict[str, str]:
-    """What the sentence about a damaged file calls the file (by its name, if the text has it), its place and its setting."""
+    """How the sentence about a damaged file names the file (by its name, if the text contains one), its place and its setting."""
     root = place.path(place.url)
     found = re.search(rf"{re.escape(root)}/(.+?(?:\.[a-z]+)+)\b", text)
     file = f"The file {found[1]}" if found else f"The file {text}" if text == root else "A file"
@@ -143,7 +145,7 @@ def _of_errno(number: int | None, url: str) -> str | None:
 
 
 def _words(line: str, place: LakeLocation) -> str:
-    """The library's or the store's own words, as few as say what happened, without what could be a secret."""
+    """The part of the library's or the store's text that says what happened; text that could be a secret is left out."""
     said = re.search(_ANSWER, line)
     words = ": ".join(filter(None, said.groups())) if said else ": ".join(line.split(" \u21b3 ")[-2:])
     for name, value in place.options.items():

@@ -1,4 +1,4 @@
-"""Compares a data file's footer (rows, columns and types) with what the table says of the file."""
+"""Compares a data file's footer (rows, columns and types) with the table's log and schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relay.pipeline.text import many
 
 @dataclass(frozen=True)
 class FooterCheck:
-    """Checks files of a table as they are read. Small, and travels to the tasks.
+    """Checks files of a table while they are read. This small object is sent to Spark's tasks.
 
     Args:
         place: root of the lake.
@@ -38,10 +38,10 @@ class FooterCheck:
 
 
 def difference(file: OpenedFile, schema: pa.Schema, rows: int, *, new: bool = False) -> str | None:
-    """How a file differs from the table; None if it does not.
+    """How a file differs from the table; None if there is no difference.
 
-    A file may be older than a nullable column. Another program may have written the same kind of value with another width of offsets or
-    unit of time. A `new` file of this package may differ in neither way.
+    Two differences are allowed. A file that is older than a nullable column need not have the column. Another program may have written the
+    same kind of value with another width of offsets or unit of time. For a `new` file of this package, neither is allowed.
     """
     return next(_differences(file, without_day(schema), rows, new=new), None)
 
@@ -61,7 +61,7 @@ def _differences(file: OpenedFile, schema: pa.Schema, rows: int, *, new: bool) -
 
 
 def _kind(type_: pa.DataType) -> object:
-    """What a type is to a reader of the table, whatever its width of offsets or unit of time."""
+    """The kind of a type for a reader of the table, without its width of offsets or unit of time."""
     if pa.types.is_dictionary(type_):
         return _kind(type_.value_type)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):

@@ -1,4 +1,4 @@
-"""Where the lake is: its URL, and how Arrow reaches it. Travels to Spark's tasks."""
+"""Where the lake is: its URL, and how Arrow reaches it. The object is sent to Spark's tasks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from relay.errors import LakeError
 LAKE_SETTING = "RELAY_LAKE_URL"
 SCHEMES = ("s3", "s3a", "gs")
 _UNFIT = r"[\x00-\x1f\x7f\ud800-\udfff\\\[\]^|]|%[0-9A-Fa-f]{2}"
-"""What the table library misunderstands in a path, or what makes it end the process."""
+"""Characters of a path that the table library misreads, or that make it end the process."""
 _UNFIT_IN_STORE = _UNFIT + r"|[#?]|//|(?<=/)\.{1,2}(?=/|$)"
-"""The same for an object store, with what the library cuts off there, and what names a folder only on a disk."""
+"""The same for an object store.
+
+The library cuts a store's path off at some characters. Names such as `..` mean a folder only on a disk.
+"""
 
 
 @dataclass(frozen=True)
 class LakeLocation:
-    """Root of the lake (a folder or `scheme://bucket/path`) and the storage options, which no text of this object shows.
+    """Root of the lake (a folder or `scheme://bucket/path`) and the storage options, which `repr` leaves out.
 
-    `setting` is the setting or option by which a user names the place; files that are not the lake's have another one.
+    `setting` is the setting or option by which a user names the place. For files that do not belong to the lake it is not RELAY_LAKE_URL.
     """
 
     url: str
@@ -34,7 +37,7 @@ class LakeLocation:
 
     @classmethod
     def of(cls, url: str, options: Mapping[str, str]) -> LakeLocation:
-        """The place of a lake as a user writes it.
+        """The place of a lake, from the URL and the options that a user gives.
 
         Raises:
             LakeError: the kind of store is unknown, the URL holds a secret, or an endpoint is not a URL.
@@ -52,7 +55,7 @@ class LakeLocation:
         return cls(url.rstrip("/").replace("s3a://", "s3://", 1), dict(options))
 
     def check_tables(self) -> None:
-        """LakeError if tables, or some of their files, could not be here, or would be in another place."""
+        """Raise LakeError if tables or some of their files could not be stored at this place, or would be stored at another place."""
         path = self.url if self.is_local else self.path(self.url)
         if found := re.search(_UNFIT if self.is_local else _UNFIT_IN_STORE, path):
             raise LakeError(f"The path in RELAY_LAKE_URL holds {found[0]!r}, which a table's path cannot hold: name another folder.")
@@ -61,12 +64,12 @@ class LakeLocation:
 
     @property
     def name(self) -> str:
-        """What sentences call the place."""
+        """The name of the place in error messages."""
         return f"the lake {self.url}" if self.setting == LAKE_SETTING else self.url
 
     @property
     def is_local(self) -> bool:
-        """Whether the place is a folder of this machine, or mounted on it."""
+        """Whether the place is a folder of this machine, local or mounted."""
         return "://" not in self.url
 
     def table(self, name: str) -> str:
@@ -74,7 +77,7 @@ class LakeLocation:
         return f"{self.url}/{name}"
 
     def path(self, uri: str) -> str:
-        """A URI of this lake as its Arrow file system names it."""
+        """The path that the Arrow file system has for a URI of this lake."""
         return uri.partition("://")[2] if "://" in uri else uri
 
     def filesystem(self) -> fs.FileSystem:
@@ -86,7 +89,7 @@ class LakeLocation:
 
 
 def _no_folder(path: Path) -> Path | None:
-    """The path, or the nearest existing one above it, if that is not a folder; missing folders may be created."""
+    """The path or its nearest existing parent, if that is not a folder; else None, because missing folders can be created."""
     there = next(each for each in (path, *path.parents) if os.path.exists(each))  # noqa: PTH110 - Path.exists raises without permission
     return None if there.is_dir() else there
 
@@ -104,7 +107,7 @@ def _plain(name: str) -> str:
 
 
 def _check_endpoint(options: Mapping[str, str]) -> None:
-    """LakeError if an endpoint is not a URL: the table library would panic, with lines of its own."""
+    """Raise LakeError if an endpoint is not a URL: the table library would panic, and print lines of its own."""
     for name, value in options.items():
         if _plain(name) in {"endpoint", "endpoint_url", "base_url"} and not _is_endpoint(value):
             raise LakeError(f"{name} in RELAY_LAKE_OPTIONS is no endpoint: write it like https://host or http://host:9000.")

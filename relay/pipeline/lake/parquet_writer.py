@@ -1,4 +1,4 @@
-"""Writes Parquet files of the lake by day, with what the table must know of them."""
+"""Writes Parquet files of the lake by day, and describes each for the table's log."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.source.columns import DAY, without_day
 
 _BIG = frozenset({"content", "body", "options"})
-"""Columns whose values may have megabytes: no file keeps a dictionary or the least value of such a column.
+"""Columns whose values may have megabytes: files have no dictionary and no least value of such a column.
 
-With a dictionary the size in the footer says nothing of what the rows have in memory: thousands may share one value.
+With a dictionary, the size in the footer would say nothing about the rows' size in memory, because thousands of rows may share one value.
 """
 FULL = 256 << 20
 """Bytes of a full file. Spark's tasks and object stores read files of 128 to 512 MB well."""
@@ -31,7 +31,7 @@ _UNIQUE = frozenset({"id", "xid", "seq", "archived_xid"})
 
 @dataclass(frozen=True)
 class DataFile:
-    """A file in the lake's folder; no reader sees it before it is committed. `path` is relative to the table."""
+    """A file in the lake's folder; no reader sees the file before it is committed. `path` is relative to the table."""
 
     path: str
     day: date | None
@@ -40,20 +40,20 @@ class DataFile:
     stats: str
 
     def action(self, *, data_change: bool = True) -> AddAction:
-        """The file's entry in the table's log; without `data_change` its rows were in the table before, in other files."""
+        """The file's entry in the table's log. Without `data_change`, other files of the table had its rows before."""
         days = {} if self.day is None else {DAY.name: self.day.isoformat()}
         return AddAction(self.path, self.size, days, int(time.time() * 1000), data_change=data_change, stats=self.stats)
 
 
 class DayWriter:
-    """Writes batches of one table's schema (with the column `day`, if that is how it is partitioned) to new files of one day each.
+    """Writes batches of one table's schema to new files. If the table is partitioned by the column `day`, each file has rows of one day.
 
     Args:
         place: root of the lake.
         table: the table's name.
         schema: the table's schema, to which each batch is cast.
-        name: beginning of the files' names, different for every writer there ever is.
-        full: from this many bytes on a file is finished, and the day's next rows get another one; None for one file a day.
+        name: the beginning of the files' names, unique for each writer.
+        full: a file with this many bytes is finished, and a new file is begun for the day's next rows; None writes one file a day.
     """
 
     def __init__(self, place: LakeLocation, table: str, schema: pa.Schema, name: str, *, full: int | None = None) -> None:
@@ -69,7 +69,7 @@ class DayWriter:
         self._finished: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write a batch; LakeError or UnreachableError if the lake does not take it."""
+        """Write a batch; raises LakeError or UnreachableError if the lake refuses it."""
         with sentences(self._place):
             days: list[date | None] = pc.unique(batch.column(DAY.name)).to_pylist() if self._by_day else [None]
             for day in days:
@@ -80,12 +80,12 @@ class DayWriter:
                     self._finished.append(self._open.pop(day).close())
 
     def close(self) -> list[DataFile]:
-        """Finish every file and describe it; errors as `write`."""
+        """Finish every file and describe it; raises the same errors as `write`."""
         with sentences(self._place):
             return [*self._finished, *(file.close() for file in self._open.values())]
 
     def abort(self) -> None:
-        """Remove every file, as far as the lake lets us; a file that stays belongs to no table, and a vacuum removes it."""
+        """Delete every file. A file that cannot be deleted belongs to no table, and a vacuum deletes it later."""
         for file in self._files:
             file.abort()
 
@@ -99,11 +99,11 @@ class DayWriter:
 
 
 class _File:
-    """One Parquet file while it is written, and the statistics of its rows."""
+    """One Parquet file that is being written, and the statistics of its rows."""
 
     def __init__(self, filesystem: fs.FileSystem, root: str, path: str, day: date | None, schema: pa.Schema) -> None:
         self._filesystem, self._full, self._path, self._day, self._schema = filesystem, f"{root}/{path}", path, day, schema
-        if isinstance(filesystem, fs.LocalFileSystem):  # an object store has no folders, and may not let us look up its bucket
+        if isinstance(filesystem, fs.LocalFileSystem):  # an object store has no folders, and may not allow a lookup of its bucket
             filesystem.create_dir(self._full.rpartition("/")[0], recursive=True)
         small = [field.name for field in schema if field.name not in _BIG]
         self._sink = filesystem.open_output_stream(self._full)
@@ -127,7 +127,7 @@ class _File:
 
     @property
     def bytes(self) -> int:
-        """How many were written so far."""
+        """How many bytes were written so far."""
         return int(self._sink.tell())
 
     def close(self) -> DataFile:
@@ -146,7 +146,7 @@ class _File:
 
 
 class Statistics:
-    """Least and greatest value of the columns by which readers leave files out: whole numbers, times and dates."""
+    """Least and greatest value of the columns by which readers skip files: whole numbers, times and dates."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -154,7 +154,7 @@ class Statistics:
         self._nulls: dict[str, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take a batch into account."""
+        """Add a batch to the statistics."""
         self._rows += batch.num_rows
         for field, column in zip(batch.schema, batch.columns, strict=True):
             if pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type) or pa.types.is_date(field.type):
@@ -163,7 +163,7 @@ class Statistics:
                 self._widen(field.name, least_and_greatest["min"], least_and_greatest["max"])
 
     def as_json(self) -> str:
-        """The statistics as Delta's log holds them."""
+        """The statistics in the form of Delta's log."""
         least = {name: _plain(low) for name, (low, _) in self._ranges.items()}
         greatest = {name: _plain(high) for name, (_, high) in self._ranges.items()}
         return json.dumps({"numRecords": self._rows, "minValues": least, "maxValues": greatest, "nullCount": self._nulls})
@@ -175,9 +175,10 @@ class Statistics:
 
 
 def statistics_properties(schema: pa.Schema) -> dict[str, str]:
-    """Table properties: the columns whose least and greatest values readers may use: whole numbers and times that are never null.
+    """Table properties that name the columns whose least and greatest values readers may use: whole numbers and times that are never null.
 
-    If a file says nothing of a column, the library tells Arrow that the column is null throughout: a filter on it finds no row.
+    If a file has no statistics of a column, the library reports the column to Arrow as null in all rows. A filter on the column then finds
+    no row.
     """
     sure = (field for field in schema if not field.nullable and field.name != DAY.name)
     names = [field.name for field in sure if pa.types.is_integer(field.type) or pa.types.is_timestamp(field.type)]

@@ -1,4 +1,4 @@
-"""One share of the archive, read by ADBC cut by cut and written to files of the lake; runs inside Spark's tasks."""
+"""Reads one share of the archive by ADBC, cut by cut, and writes it to files of the lake; runs in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ RESULT = pa.schema([
     ("path", pa.string()), ("day", pa.date32()), ("size", pa.int64()), ("rows", pa.int64()), ("stats", pa.string()),
     ("known", pa.int64()), ("differing", pa.int64()),
 ])  # fmt: skip
-"""What a task tells the driver: a row for each file, and a last row that only says how many rows the lake had already."""
+"""The result of a task: a row for each file, and a last row with the number of rows that the lake already had."""
 RESULT_DDL = "path string, day date, size long, rows long, stats string, known long, differing long"
 
 
 @dataclass(frozen=True)
 class Reading:
-    """All that tasks need, small and picklable; nothing of it is ever printed.
+    """Everything that a task needs, small and picklable. The password and the statement are left out of `repr`.
 
     Args:
-        conninfo: complete, with its password.
-        check: statement that gives system identifier, timeline, database and safe bound of the server that answers.
-        expected: what `check` must give, but the bound may be higher.
+        conninfo: a complete connection string, with the password.
+        check: statement that returns system identifier, timeline, database and safe bound of the server.
+        expected: what `check` must return; the bound may be higher.
         select: statement of a cut with `@low@`, `@high@`, `@part@` and `@parts@`.
         name: beginning of the names of the files of this batch.
-        shares: what each task reads. Each cut is a statement of its own, so that no snapshot is held for as long as a file takes.
-        known: finds rows that the lake has already; None if it cannot have any.
+        shares: what each task reads. Each cut is read by a statement of its own, so no snapshot is held during a whole file.
+        known: finds rows that the lake already has; None if it cannot have any of them.
         full: bytes of a full file.
     """
 
@@ -66,7 +66,7 @@ def task(reading: Reading) -> Read:
 
 def _copy(reading: Reading, number: int) -> pa.RecordBatch:
     """Copy a share, and return a row for each new file."""
-    # Spark may run a share twice at once (speculation, an executor that was only thought lost): neither run may undo the other's files.
+    # Spark may run a share twice at once (speculation, an executor that was only thought lost): neither run may delete the other's files.
     writer = DayWriter(reading.place, reading.table, reading.schema, f"{reading.name}-{number}-{uuid.uuid4()}", full=reading.full)
     known = differing = 0
     try:
@@ -88,7 +88,7 @@ def _result(files: Iterable[DataFile], known: int, differing: int) -> pa.RecordB
 
 
 def _rows(reading: Reading, share: Iterable[RowRange]) -> Iterator[pa.RecordBatch]:
-    """The rows of a share in the table's schema; refuses another server than the one that was asked for the cuts."""
+    """The rows of a share in the table's schema; refuses a server other than the one on which the cuts were planned."""
     with adbc.connected(reading.conninfo) as connection:
         _check(connection.one(reading.check), reading)
         for cut in share:
@@ -104,7 +104,7 @@ def statement(select: str, cut: RowRange) -> str:
 
 
 def _check(found: Sequence[Any], reading: Reading) -> None:
-    """The server that answers a task may be another than the driver's, if there are several behind one name."""
+    """Refuse another server than the driver's: several servers may be reachable under one name."""
     if tuple(found[:3]) != reading.expected[:3] or found[3] < reading.expected[3]:
         raise PipelineError(
             "Another server answered than the one that this export began with, or it is behind: "

@@ -1,4 +1,4 @@
-"""The lake's tables in Spark without a connector's jars: the log's files, pruned by day, with the table's schema."""
+"""Reads the lake's tables in Spark without a connector's jars: the files that the log names, pruned by day, with the table's schema."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 
 _ROWS = 16_384
 _PATTERN = r"[{}\[\]*?\\]"
-"""Characters that Spark takes for a pattern of paths; they are escaped, or a copy next to a lake could be read with it."""
+"""Characters that Spark reads as a pattern of paths. They are escaped; otherwise Spark could also read a copy next to the lake."""
 
 
 def dataframe(spark: SparkSession, place: LakeLocation, schema: pa.Schema, root: str, paths: Sequence[str]) -> DataFrame:
-    """The files below a table's root as one DataFrame: Spark's own reader reads folders, Arrow in Spark's tasks reads object stores."""
+    """The files below a table's root as one DataFrame.
+
+    Spark's own reader reads from folders, Arrow in Spark's tasks reads from object stores.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415 - Spark only where it is used
 
     columns = from_arrow_schema(schema)
@@ -40,7 +43,7 @@ def dataframe(spark: SparkSession, place: LakeLocation, schema: pa.Schema, root:
 
 
 def _check_empty(place: LakeLocation, paths: Iterable[str]) -> None:
-    """DamagedError for a file that is empty: Spark would take it for one without rows."""
+    """Raise DamagedError for an empty file: Spark would read it as a file without rows."""
     for path in paths:
         if (file := Path(path)).is_file() and not file.stat().st_size:
             with opened_file(place, path):

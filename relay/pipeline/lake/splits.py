@@ -1,4 +1,4 @@
-"""Divides the archive's files in the lake among Spark's tasks, about equally many rows to each; the tasks read columns with Arrow."""
+"""Divides the lake's archive files among Spark's tasks, with about equally many rows for each task; the tasks read columns with Arrow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 250_000
-"""About how many rows a task reads, as far as the files' row groups let it."""
+"""About how many rows a task reads; a row group is never divided."""
 _ROWS_AT_ONCE = 131_072
 
 
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """What each task reads of a table's files. Small, and travels to the tasks."""
+    """What each task reads of a table's files. This small object is sent to Spark's tasks."""
 
     place: LakeLocation
     table: str
@@ -55,13 +55,13 @@ class Parts:
         return cls(place, table, tuple(map(tuple, tasks)))
 
     def batches(self, task: int, columns: Sequence[str], *, rows: int = _ROWS_AT_ONCE) -> Iterator[tuple[date, pa.RecordBatch]]:
-        """The rows of one task, at most `rows` at a time, each batch with its day; errors as `opened_file`."""
+        """The rows of one task, at most `rows` at a time, each batch with its day; raises the same errors as `opened_file`."""
         for part in self.tasks[task]:
             for batch in self._read(part, list(columns), rows):
                 yield part.day, batch
 
     def dataframe(self, spark: SparkSession, read: Read, ddl: str) -> DataFrame:
-        """What `read` gives for each task's number, in Spark; see `relay.pipeline.spark.tasks` for its errors."""
+        """The rows that `read` returns for each task's number, as a DataFrame; for the errors see `relay.pipeline.spark.tasks`."""
         return by_number(spark, len(self.tasks), read, ddl)
 
     def _read(self, part: Part, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:

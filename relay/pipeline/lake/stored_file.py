@@ -1,4 +1,4 @@
-"""A file of the lake for a decoder: errors of its store become sentences here, so every other error is about the file's bytes."""
+"""Opens a file of the lake for a decoder. Errors of the store become sentences here, so every other error is about the file's bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def stored_file(place: LakeLocation, path: str) -> Iterator[StoredFile]:
 
     Raises:
         DamagedError: the file is missing.
-        LakeError: this process may not, or cannot, read the file.
+        LakeError: this process lacks the permission to read the file, or cannot read it.
         UnreachableError: the object store does not answer.
     """
     with sentences(place):
@@ -30,7 +30,7 @@ def stored_file(place: LakeLocation, path: str) -> Iterator[StoredFile]:
 
 
 class StoredFile:
-    """Reads as Python's binary files do, because Arrow takes such files; errors as of `stored_file`."""
+    """A file object with the methods of Python's binary files, which Arrow accepts; raises the same errors as `stored_file`."""
 
     def __init__(self, place: LakeLocation, opened: pa.NativeFile) -> None:
         self._place = place
@@ -38,7 +38,7 @@ class StoredFile:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """Whether the file was closed."""
         return bool(self._opened.closed)
 
     def read(self, count: int | None = None) -> bytes:
@@ -47,17 +47,17 @@ class StoredFile:
             return bytes(self._opened.read(count))
 
     def read_buffer(self, count: int | None = None) -> pa.Buffer:
-        """As `read`, without a copy: Arrow prefers it."""
+        """The same as `read`, without a copy; Arrow calls this method if it exists."""
         with sentences(self._place):
             return self._opened.read_buffer(count)
 
     def seek(self, position: int, whence: int = 0) -> int:
-        """Move to a position; with `whence` 1 from here, with 2 from the end."""
+        """Move to a position; with `whence` 1 relative to the current position, with 2 relative to the end."""
         with sentences(self._place):
             return int(self._opened.seek(position, whence))
 
     def tell(self) -> int:
-        """The position."""
+        """The current position."""
         return int(self._opened.tell())
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Prepares the lake's table for an export: it must exist, belong to this cluster, and have every column that the archive has."""
+"""Prepares the lake's table for an export: the table must exist, belong to this cluster, and have every column of the archive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,11 @@ MARGIN = 1_000_000
 
 @dataclass(frozen=True)
 class Prepared:
-    """What an export has to know of its table: both sides' columns, where to begin if not at its own offset, and what an adoption found."""
+    """What an export needs to know of its table.
+
+    `columns` are the archive's and `names` those of both sides. `begin` is where an adoption begins to read, instead of the table's offset.
+    `adopted` names the differences that an adoption has found.
+    """
 
     columns: Sequence[ArchiveColumn]
     names: frozenset[str]
@@ -36,7 +40,7 @@ class Prepared:
 
 
 def check_lake(handle: DeltaTable | None, cluster: Cluster, known: LakeEpoch, url: str) -> tuple[tuple[str, ...], PipelineError | None]:
-    """In what a lake differs from the one that this server exports to, and the error about that; `()` and None if it is that lake.
+    """How a lake differs from the one that this server exports to, and the error about it; `()` and None if there is no difference.
 
     Raises:
         LakeError: the relay did not make the table.
@@ -51,10 +55,10 @@ def check_lake(handle: DeltaTable | None, cluster: Cluster, known: LakeEpoch, ur
 
 
 def linked(lake: Lake, database: Database) -> tuple[DeltaTable, LakeEpoch]:
-    """The table as it is now, and PostgreSQL's link, which must match; a commit that was cut short is completed.
+    """The current table and PostgreSQL's link, which must match; a commit that was cut short is completed first.
 
     Raises:
-        PipelineError: this server exports to another lake, or the lake follows another server; PostgreSQL remembers that.
+        PipelineError: this server exports to another lake, or the lake follows another server; PostgreSQL records the error.
         LakeError: there is no table, or the relay did not make it.
     """
     handle, known = link.both(lake, database)
@@ -73,7 +77,7 @@ def prepare(
     *,
     adopted: tuple[str, ...] = (),
 ) -> Prepared:
-    """Make the table if there is none, else check that it fits, and add columns that it lacks; a table that does not fit is not changed.
+    """Create the table if it is missing. Otherwise check that it matches the archive, and add missing columns; a mismatch changes nothing.
 
     `handle` was loaded before the cluster was queried. `known` is what PostgreSQL knows of the lake. `adopted` names where the lake differs
     from this server.
@@ -95,11 +99,12 @@ def prepare(
 def _begin(found: Iterable[str], handle: DeltaTable, known: LakeEpoch, cluster: Cluster) -> int:
     """The transaction from which an adoption reads again.
 
-    Ids of another cluster cannot be compared at all; after a promotion only the last few transactions can differ.
+    Transaction ids of another cluster cannot be compared, so everything is read again. After a promotion only the last few transactions can
+    differ.
 
-    A restore to a point in time begins a timeline too: then more than a margin may be gone, and the lake's offset may lie above all ids
-    that there are. A copy of this server may have exported to the lake before the promotion, so only what this server itself has exported
-    there counts.
+    A restore to a point in time also begins a new timeline. More transactions than the margin may then be lost, and the lake's offset may
+    lie above all existing ids. A copy of this server may have exported to the lake before the promotion, so only this server's own exports
+    count.
     """
     offset = offset_of(handle)
     if set(found) != {"timeline"} or offset - cluster.next > MARGIN or known.lake != str(handle.metadata().id):
@@ -108,16 +113,16 @@ def _begin(found: Iterable[str], handle: DeltaTable, known: LakeEpoch, cluster: 
 
 
 def announce(lake: Lake, cluster: Cluster) -> None:
-    """From now until `take_over` the lake follows no server.
+    """Mark the lake as following no server, until `take_over`.
 
-    Its offset may be that of either cluster, so neither may continue from there without a check.
+    The lake's offset may come from either cluster, so neither may continue from this offset without a check.
     """
     with sentences(lake.place):
         lake.opened(TABLE).alter.set_table_properties(clusters.unfinished(cluster), raise_if_not_exists=False)
 
 
 def tie(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared) -> None:
-    """Give the lake an epoch if it has none yet, or none of this server's; complete a commit that was cut short.
+    """Complete a commit that was cut short; then give the lake an epoch if PostgreSQL has none.
 
     Raises:
         ConflictError: another export was faster.
@@ -136,13 +141,16 @@ def tie(lake: Lake, database: Database, cluster: Cluster, prepared: Prepared) ->
 
 
 def take_over(lake: Lake, cluster: Cluster) -> None:
-    """From now on the lake follows this cluster and timeline."""
+    """Make the lake follow this cluster and timeline from now on."""
     with sentences(lake.place):
         lake.opened(TABLE).alter.set_table_properties(cluster.properties, raise_if_not_exists=False)
 
 
 def _evolve(lake: Lake, handle: DeltaTable, columns: Sequence[ArchiveColumn]) -> None:
-    """Add new columns of the archive; LakeError if one has another type in the lake, or its name differs from another's only in case."""
+    """Add new columns of the archive.
+
+    Raises LakeError if a column has another type in the lake, or if two names differ only in case.
+    """
     known = {field.name: field.type for field in schema_of_table(handle)}
     check_names(columns, known)
     wrong = [column.name for column in columns if known.get(column.name, column.field.type) != column.field.type]
@@ -164,11 +172,13 @@ def _add(lake: Lake, handle: DeltaTable, missing: Sequence[ArchiveColumn]) -> No
 
 
 def check_prepared(handle: DeltaTable, cluster: Cluster, prepared: Prepared) -> None:
-    """Check before each batch that the table is still as it was prepared: a commit fails only because of changes after its handle.
+    """Check before each batch that the table has not changed since it was prepared.
+
+    A commit itself detects only changes that were made after its handle was loaded.
 
     Raises:
-        ConflictError: the table was adopted, so that its offset is another server's or was taken back; or it has a new column, in which
-            rows that are read without it would be null.
+        ConflictError: another export has adopted the table, so its offset belongs to another server or was moved back. Or the table has a
+            new column, which would be null in rows that are read without it.
     """
     wanted = clusters.unfinished(cluster) if prepared.adopted else cluster.properties
     if not wanted.items() <= {name: str(value) for name, value in handle.metadata().configuration.items()}.items():
@@ -178,7 +188,7 @@ def check_prepared(handle: DeltaTable, cluster: Cluster, prepared: Prepared) -> 
 
 
 def check_same(before: Cluster, now: Cluster) -> None:
-    """PipelineError if the server is another one than at the beginning, as after a failover in between."""
+    """Raise PipelineError if the server is no longer the one at the beginning, for example after a failover."""
     if (before.system_identifier, before.timeline, before.database) != (now.system_identifier, now.timeline, now.database):
         raise PipelineError(
             "PostgreSQL was replaced by another server during this export: nothing of this batch is in the lake; run it again."

@@ -1,8 +1,8 @@
-"""Looks at the lake as it is, and lets PostgreSQL know: only what a living lake holds may be dropped.
+"""Checks the lake and records the result in PostgreSQL, which drops only days that an existing lake still has.
 
-Each look lists the files of the table's version once. It compares how many rows the log names for each day with earlier looks. It reads the
-files whose turn has come, in Spark's tasks if they are many. Each file has its turn once within `lake_reread_days`; nothing is remembered
-of a single file.
+Each check (a look) lists the files of the table's version once. It compares the number of rows that the log names for each day with earlier
+looks. It reads the files that are due, in Spark's tasks if they are many. Each file is due once within `lake_reread_days`; its path decides
+when, so nothing is stored for a single file.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class LakeLook:
-    """What a look found: how many files the table has, how many of them were read whole, and what is wrong, by partition."""
+    """The result of a look: how many files the table has, how many of them were read whole, and what is wrong, by partition."""
 
     files: int
     read: int
@@ -51,7 +51,7 @@ class LakeLook:
 
 
 class LookResult(NamedTuple):
-    """What a look after a commit has found: damaged partitions; or why the look failed, with the exit code of the failure."""
+    """The result of a look after a commit: damaged partitions, or why the look failed, with the exit code of the failure."""
 
     damaged: tuple[str, ...] = ()
     failure: str | None = None
@@ -59,7 +59,7 @@ class LookResult(NamedTuple):
 
 
 class _Look(NamedTuple):
-    """What one look has found, the server's time at its beginning, and the rows of each partition that the lake's log names."""
+    """What one look has found, the server's time at its beginning, and how many rows of each partition the lake's log names."""
 
     seen: LakeLook
     began: datetime
@@ -67,7 +67,7 @@ class _Look(NamedTuple):
 
 
 class _Turn(NamedTuple):
-    """When the lake was seen before, the server's time, and within how many days each file is read."""
+    """When the lake was last seen, the server's time, and within how many days each file is read."""
 
     seen_at: datetime | None
     now: datetime
@@ -75,24 +75,24 @@ class _Turn(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What PostgreSQL knows of a day from earlier looks: how many rows the lake must have of it at the least, and whether it is damaged."""
+    """What PostgreSQL knows of a day from earlier looks: the least number of rows that the lake must have, and whether it is damaged."""
 
     rows: int
     damaged: bool
 
 
 def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> LakeLook:
-    """Look at the lake, and tell PostgreSQL that it was seen, and what is wrong with which day.
+    """Look at the lake, and record in PostgreSQL that the lake was seen and which days are damaged.
 
     Args:
         lake: the lake that the server exports to.
         database: the server.
-        say: hears of each day that is damaged.
-        spark: starts, or returns, the session whose tasks read files if there are many; without it this process reads them.
+        say: called with a line about each damaged day.
+        spark: returns the session whose tasks read the files if there are many, and starts it if needed. If None, this process reads them.
 
     Raises:
-        PipelineError: it is not the lake that this server exports to; nothing counts as seen then.
-        LakeError: the lake cannot be read at all; nothing counts as seen then either.
+        PipelineError: this is not the lake that the server exports to; the lake does not count as seen.
+        LakeError: the lake cannot be read at all; the lake does not count as seen.
         ConflictError: other jobs changed the lake during each look.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
@@ -112,7 +112,7 @@ def run(lake: Lake, database: Database, say: Say, spark: Start | None = None) ->
 
 
 def run_afterwards(lake: Lake, database: Database, say: Say, spark: Start | None = None) -> LookResult:
-    """Look at the lake after a commit, which stays in any case. A failure is reported, and returned with its exit code."""
+    """Look at the lake after a commit, which is kept in any case. A failure of the look is reported and returned, not raised."""
     try:
         return LookResult(tuple(run(lake, database, say, spark).damage))
     except PipelineError as error:
@@ -121,7 +121,10 @@ def run_afterwards(lake: Lake, database: Database, say: Say, spark: Start | None
 
 
 def run_behind(guard: CommitGuard, lake: Lake, database: Database, say: Say, spark: Start | None = None) -> LookResult:
-    """As `run_afterwards`, but not after a signal, which may also come during the look; errors as `CommitGuard.kept`."""
+    """Do the same as `run_afterwards`, but not after a signal.
+
+    A signal during the look is kept by the guard. The errors are those of `CommitGuard.kept`.
+    """
     if not guard.stopped:
         with guard.kept():
             return run_afterwards(lake, database, say, spark)
@@ -129,7 +132,7 @@ def run_behind(guard: CommitGuard, lake: Lake, database: Database, say: Say, spa
 
 
 def exit_code_of(guard: CommitGuard, look: LookResult, *, differs: bool) -> int:
-    """The exit code of a job that ends with a look: a signal's, else 5 if something differs, else that of what went wrong first."""
+    """The exit code of a job that ends with a look: a signal's, else 5 if something differs, else that of the first error."""
     if guard.stopped or not differs:
         return guard.exit_code or look.exit_code
     return DIFFERS
@@ -137,16 +140,16 @@ def exit_code_of(guard: CommitGuard, look: LookResult, *, differs: bool) -> int:
 
 @dataclass(frozen=True)
 class _Looker:
-    """Looks at a lake, and looks again if other jobs changed it meanwhile.
+    """Looks at a lake, if needed several times because other jobs change it.
 
-    For some answers a handle reads the table's log again; errors of this become sentences about the lake, errors of Spark's start do not.
+    A handle sometimes reads the table's log again. Errors of such a read become sentences about the lake; errors of Spark's start do not.
     """
 
     lake: Lake
     database: Database
     carrier: Carrier
     well: set[LoggedFile] = field(default_factory=set)
-    """Files that an earlier look has read whole: no look reads them again."""
+    """Files that an earlier look has read without an error; later looks do not read them again."""
 
     def look(self, handle: DeltaTable) -> _Look:
         """Find what is wrong with the version of the table that the handle holds."""
@@ -165,13 +168,13 @@ class _Looker:
         return _Look(LakeLook(len(there), len(chosen), found), turn.now, rows)
 
     def note(self, handle: DeltaTable, found: _Look) -> bool:
-        """Let PostgreSQL know what a look has found; False if other jobs changed the lake meanwhile."""
+        """Record in PostgreSQL what a look has found; return False if other jobs changed the lake meanwhile."""
         with sentences(self.lake.place):
-            # A lake without an epoch has met no export of this version yet; it counts as seen after the first such export.
+            # No export of this version has written to a lake without an epoch. Such a lake counts as seen only after its next export.
             return epoch.epoch_of(handle) is None or epoch.seen(self.database, handle, found.began, found.rows, found.seen.damage)
 
     def _lost(self, there: Sequence[LoggedFile], rows: Mapping[str, int], known: Mapping[str, _Known]) -> defaultdict[str, list[str]]:
-        """Files that the folder lacks, and rows that the log no longer names, in words, by partition."""
+        """Descriptions of missing files, and of rows that the log no longer names, by partition."""
         wrong = defaultdict[str, list[str]](list)
         for file, words in damage.lost(there, sizes(self.lake.place, TABLE)):
             wrong[partition_of(file.day)].append(words)
@@ -181,7 +184,7 @@ class _Looker:
         return wrong
 
     def _unreadable(self, chosen: Sequence[LoggedFile], schema: pa.Schema) -> list[tuple[LoggedFile, str]]:
-        """Read those of the files that no look has read well yet; return the bad ones, each with what is wrong."""
+        """Read the files that no look has read without an error yet; return the bad ones, each with a description."""
         unread = [file for file in chosen if file not in self.well]
         found = list(damage.unreadable(FooterCheck(self.lake.place, schema), unread, self.carrier))
         self.well.update(set(unread).difference(file for file, _ in found))
@@ -189,14 +192,20 @@ class _Looker:
 
 
 def _chosen(turn: _Turn, there: Sequence[LoggedFile], known: Mapping[str, _Known], wrong: Mapping[str, Any]) -> list[LoggedFile]:
-    """The files to read now: those due, and all of damaged days, which may be repaired by now; but none of a day already found wrong."""
+    """The files to read now: those that are due, and all files of days that were damaged, because these may be repaired by now.
+
+    Files of a day that this look already found wrong are left out.
+    """
     mended = {name for name, before in known.items() if before.damaged}
     whole = [file for file in there if partition_of(file.day) not in wrong]
     return [file for file in whole if partition_of(file.day) in mended or is_due(file.path, turn.seen_at, turn.now, turn.days * _DAY)]
 
 
 def is_due(path: str, since: datetime | None, now: datetime, period: float) -> bool:
-    """Whether a file's turn, which comes once in a period (seconds), has come since the last look; `since` is None before the first."""
+    """Whether a file has become due since the last look; a file is due once in a `period` of seconds.
+
+    `since` is None before the first look.
+    """
     if since is None:
         return False
     turn = int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest()) / 2**64 * period
@@ -204,7 +213,7 @@ def is_due(path: str, since: datetime | None, now: datetime, period: float) -> b
 
 
 def _sentence(words: Sequence[str]) -> str:
-    """The first thing that is wrong with a day, and how many more there are."""
+    """The first description of what is wrong with a day, and the number of further ones."""
     more = len(words) - 1
     return words[0] + (f", and {more} more like it" if more else "")
 
@@ -215,5 +224,5 @@ def day_of(partition: str) -> date:
 
 
 def partition_of(day: date | None) -> str:
-    """The table in PostgreSQL whose rows are in a day's files, together with dead messages."""
+    """The partition in PostgreSQL whose rows are in a day's files. The files also have the day's dead messages."""
     return f"{_PREFIX}{day:%Y%m%d}" if day else TABLE
