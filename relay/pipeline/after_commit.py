@@ -1,4 +1,4 @@
-"""Keeps what a job has committed as part of its result, whatever cuts the job short afterwards: a lost server, a conflict, a signal."""
+"""Lets a job that is cut short after a commit still report what it committed. A lost server, a conflict or a signal may cut it short."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ _NOTED = {
 
 @dataclass
 class CommitGuard:
-    """Keeps the first error after a commit, so that the job can end with a result; `committed` is whether there was any commit."""
+    """Keeps the error that cuts a job short after a commit, so that the job can still return a result.
+
+    `committed` is whether the job has committed anything.
+    """
 
     committed: bool = False
     error: PipelineError | None = None
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Keep an error or a signal that ends the block; if nothing was committed before, raise it: PipelineError, KeyboardInterrupt."""
+        """Keep a PipelineError or KeyboardInterrupt that ends the block; raise the exception instead if nothing was committed before."""
         try:
             yield
         except (PipelineError, KeyboardInterrupt) as error:
@@ -37,7 +40,7 @@ class CommitGuard:
 
     @property
     def stopped(self) -> bool:
-        """Whether the error is a signal: the process then has little time left, and sends no more queries."""
+        """Whether the kept error is a signal. After a signal the process has little time left, so the job sends no more queries."""
         return isinstance(self.error, StoppedError)
 
     @property
@@ -46,7 +49,7 @@ class CommitGuard:
         return self.error.exit_code if self.error else 0
 
     def failure(self, job: str, done: str, *, say: Callable[[str], None]) -> str | None:
-        """Say in one sentence what cut the job short and what is done, and return the sentence; None if nothing went wrong."""
+        """Report and return one sentence: what cut the job short, and what is done; None if nothing cut the job short."""
         if self.error is None:
             return None
         sentence = f"The {job} was cut short: {done}, and the next run continues from there: {self.error}"
@@ -55,6 +58,9 @@ class CommitGuard:
 
 
 def in_lake(rows: int, files: int, *, noted: bool | None, removed: int = 0) -> str:
-    """What an export has committed, and whether PostgreSQL knows of it, in words for `CommitGuard.failure`; `removed` are damaged files."""
+    """The text for `CommitGuard.failure` about an export: what it committed, and whether PostgreSQL has recorded that.
+
+    `removed` is the number of damaged files that were removed from the table.
+    """
     left = f"{many(removed, 'damaged file')} left the table, " if removed else ""
     return f"{left}{many(rows, 'row')} in {many(files, 'file')} {'is' if rows == 1 else 'are'} in the lake; {_NOTED[noted]}"

@@ -1,4 +1,4 @@
-"""The live archive in Spark: `spark.read.format("queue_message_archive")`, once `register` has made the name known to the session."""
+"""The live archive as a Spark data source: `register` makes `spark.read.format("queue_message_archive")` available in a session."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NAME = "queue_message_archive"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _DIGITS = 6
-"""How many digits a number of tasks may have; no cluster needs more."""
+"""The most digits that a number of tasks may have; no cluster needs more."""
 _COMPARED = {EqualTo: "=", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
 _PUSHED = frozenset({"text", "int2", "int4", "int8", "timestamptz", "uuid", "bool"})
 """Types whose order and equality are the same in Spark and, by the collation "C", in PostgreSQL."""
@@ -48,8 +48,8 @@ def register(spark: SparkSession) -> None:
     """Make the format known to the session.
 
     Options: `url`, which Spark never shows, by default the driver's RELAY_PIPELINE_DATABASE_URL or RELAY_DATABASE_URL; `schema`, by default
-    RELAY_SCHEMA or public; `partitions`, tasks that share the work, 1 by default. Filters go to PostgreSQL where Spark allows it. If an
-    option is wrong, Spark's error contains one sentence about it.
+    RELAY_SCHEMA or public; `partitions`, the number of tasks that share the work, 1 by default. Filters are sent to PostgreSQL where Spark
+    allows it. If an option is wrong, Spark's error contains one sentence about it.
     """
     pushes = str(spark.conf.get(PUSHDOWN, "false")).lower() == "true"
     spark.dataSource.register(PushingArchive if pushes else ArchiveSource)
@@ -84,11 +84,11 @@ def _tasks(text: str) -> int:
 
 
 class ArchiveSource(DataSource):
-    """The archive with all of its columns, as the lake has them; `.schema(…)` names the ones that are wanted."""
+    """The archive with all of its columns, with the lake's types; `.schema(…)` selects columns."""
 
     @classmethod
     def name(cls) -> str:
-        """The name that `format` takes."""
+        """The name of the format, for `spark.read.format`."""
         return NAME
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -113,10 +113,10 @@ class ArchiveSource(DataSource):
 
 
 class PushingArchive(ArchiveSource):
-    """As `ArchiveSource`, for sessions in which Spark hands filters over."""
+    """`ArchiveSource` for sessions in which Spark passes filters to the reader."""
 
     def reader(self, schema: StructType) -> ArchiveReader:
-        """A reader that takes filters."""
+        """A reader that accepts filters."""
         return PushingReader(*self._asked(), {field.name: field.nullable for field in schema}, self._given.partitions)
 
 
@@ -129,19 +129,19 @@ class ArchiveRange(InputPartition):
 
 
 class ArchiveReader(DataSourceReader):
-    """Reads committed rows, by ADBC in each task. If rows are committed meanwhile, some tasks may see them and others not."""
+    """Reads committed rows, by ADBC in each task. If rows are committed during the read, some tasks may see them and others not."""
 
     def __init__(self, conninfo: str, query: str, columns: list[ArchiveColumn], wanted: Mapping[str, bool], tasks: int) -> None:
         known = schema_of(columns)
         if unknown := [name for name in wanted if name not in known.names]:
             raise PipelineError(f"The archive has no column {unknown[0]}: leave it out of .schema(…).")
         self._conninfo, self._query, self._columns, self._tasks = conninfo, query, columns, tasks
-        # A column that the user calls nullable has to be nullable here, even if the archive never has a null in it.
+        # A column that the user declares nullable has to be nullable here, even if the archive never has a null in this column.
         self._schema = pa.schema([known.field(name).with_nullable(nullable) for name, nullable in wanted.items()])
         self._conditions: list[str] = []
 
     def partitions(self) -> list[ArchiveRange]:
-        """One share for each task, defined by its number alone, so that no statement is needed to divide the archive."""
+        """One share for each task. The task's number alone defines its share, so no statement is needed to divide the archive."""
         return [ArchiveRange(RowRange(0, BEYOND, part, self._tasks)) for part in range(self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -149,7 +149,7 @@ class ArchiveReader(DataSourceReader):
         assert isinstance(partition, ArchiveRange)
         needed = {*self._schema.names, "xid", "seq", "archived_at"}
         columns = guarded_list([column for column in self._columns if column.name in needed]).as_string(None)
-        # The condition is inserted last, because its values may contain anything, a placeholder too.
+        # The condition is inserted last, because its values may contain any text, even a placeholder.
         query = (
             statement(self._query, partition.cut)
             .replace("@columns@", columns)
@@ -161,7 +161,7 @@ class ArchiveReader(DataSourceReader):
 
 
 class PushingReader(ArchiveReader):
-    """Filters that PostgreSQL judges as Spark does become part of the statement; the others stay with Spark."""
+    """Adds to the statement each filter that PostgreSQL evaluates as Spark does; Spark applies the other filters."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - the name is Spark's
         """Take the filters that PostgreSQL can apply; return the others."""
@@ -175,7 +175,7 @@ class PushingReader(ArchiveReader):
 
 
 def _condition(found: Filter, kinds: Mapping[str, str]) -> str | None:
-    """A filter as SQL, or None if PostgreSQL might judge differently from Spark; values are quoted, never inserted as they are."""
+    """A filter as SQL with quoted values, or None if PostgreSQL might evaluate the filter differently from Spark."""
     path: tuple[str, ...] = getattr(found, "attribute", ())
     kind = kinds.get(path[0]) if len(path) == 1 else None
     operator = "=" if isinstance(found, In) else _COMPARED.get(type(found))

@@ -1,4 +1,4 @@
-"""Where messages with an id are: producers choose ids, and may choose another's."""
+"""The places of messages by id. Producers choose ids, so two messages may have the same id."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from relay.message import Position
 from relay.pipeline.text import some
 
 _ENOUGH = 2
-"""How many places of an id are kept: these many say that several messages have it."""
+"""How many places are kept for each id: two places already prove that several messages have the id."""
 
 
 @dataclass
 class IdPlaces:
-    """Places of messages by id. A replay that has kept the id of its message is no message of its own, and has no place."""
+    """Places of messages by id. A replay that has kept its message's id does not count as a message: its place is left out."""
 
     places: dict[str, set[Position]] = field(default_factory=dict)
 
@@ -30,7 +30,7 @@ class IdPlaces:
                 found.add(Position(xid, seq))
 
     def update(self, other: IdPlaces) -> None:
-        """Add what another one has."""
+        """Add the places of another object."""
         for id_, places in other.places.items():
             self.places.setdefault(id_, set()).update(places)
 
@@ -41,6 +41,6 @@ class IdPlaces:
 
 
 def refuse_shared(ids: Sequence[str], done: str, advice: str) -> None:
-    """Refuse a job about messages that only have the id of the one that is meant."""
+    """Raise PipelineError if `ids` has an id that several messages have: the job cannot know which of them is meant."""
     if ids:
         raise PipelineError(f"Several messages have the id {some(ids)}, and nothing was {done}: {advice}.")

@@ -1,4 +1,4 @@
-"""Writes files of the archive's table again, some rows at a time, here or in Spark's tasks, and puts the new files in their place."""
+"""Rewrites files of the archive's table in batches of rows, in this process or in Spark's tasks, and replaces them by the new files."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from relay.pipeline.text import many
 AT_ONCE = 64
 """How many files one commit adds: a job that is killed loses the work on at most this many."""
 _GROUP = 16 << 20
-"""Bytes of rows in memory that become one row group, as in an exported file: readers hold a group at a time."""
+"""Bytes of rows in memory that become one row group, as in an exported file: a reader has one group in memory at a time."""
 
 Change = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Gives each row the contents that it is written with; no row may leave, come or move. Travels to the tasks."""
+"""Changes contents of rows before they are written; it may not remove, add or reorder rows. It is sent to Spark's tasks."""
 
 
 @dataclass(frozen=True)
 class Rewriter:
-    """Makes one file of some files of one day. Small and picklable.
+    """Merges some files of one day into one file. Small and picklable.
 
     Args:
         place: root of the lake.
         table: name of the table, whose schema is `schema`.
-        name: beginning of the new files' names, different for every job there ever is.
-        change: what becomes of the rows; None if they stay as they are.
+        name: the beginning of the new files' names, unique for each job.
+        change: changes the rows; None leaves them unchanged.
     """
 
     place: LakeLocation
@@ -50,7 +50,7 @@ class Rewriter:
         """Write the rows of all these files to one file, which no reader sees before it is committed.
 
         Raises:
-            DamagedError: a file is missing, damaged or another one than the table names; the new file is removed.
+            DamagedError: a file is missing, damaged, or not the one that the table's log describes; the new file is deleted.
             LakeError: this process cannot reach a file.
             UnreachableError: the object store does not answer.
         """
@@ -74,11 +74,11 @@ class Rewriter:
 def rewrite(
     lake: Lake, carrier: Carrier, groups: Sequence[Sequence[LoggedFile]], *, change: Change | None = None, then: Callable[[], object]
 ) -> None:
-    """Write one file for each group of files, and put it in the group's place, all in one commit; `then` counts the commit.
+    """Write one file for each group of files, and replace all groups in one commit; `then` is called after the commit.
 
     Raises:
         ConflictError: another job rewrote one of these files; nothing was changed.
-        DamagedError, LakeError, UnreachableError: as `Rewriter`; nothing was changed.
+        DamagedError, LakeError, UnreachableError: as for `Rewriter`; nothing was changed.
         PipelineError: Spark failed; nothing was changed.
     """
     writer = Rewriter(lake.place, TABLE, schema_of(lake.opened(TABLE)), f"part-{uuid.uuid4()}", change)
@@ -91,7 +91,10 @@ def rewrite(
 
 
 def _checked(files: Sequence[LoggedFile], written: Sequence[DataFile]) -> DataFile:
-    """The new file; LakeError if it does not have as many rows as the table's log names for the files that it replaces."""
+    """The new file.
+
+    Raises LakeError if it has more or fewer rows than the table's log names for the files that it replaces.
+    """
     expected, found = sum(file.rows for file in files), sum(file.rows for file in written)
     if len(written) != 1 or expected != found:
         raise LakeError(
@@ -101,7 +104,7 @@ def _checked(files: Sequence[LoggedFile], written: Sequence[DataFile]) -> DataFi
 
 
 def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of a row group each."""
+    """The same rows in batches, each of the size of a row group."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)

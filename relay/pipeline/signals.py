@@ -1,4 +1,4 @@
-"""Delays signals while a job commits something and counts it, so that a stopped job knows what it has done."""
+"""Delays signals while a job commits something and counts it, so that a stopped job still counts every commit."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def deferred(hurry: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Delay signals that have a Python handler: at the end of the block the first signal's handler is called. The block must be short.
+    """Delay signals that have a Python handler, until the end of the block, which must be short. Then the first signal's handler is called.
 
-    `hurry` is called at once when a signal comes, to end any work that may take longer.
+    `hurry` is called as soon as a signal comes, to end work that may take longer.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Words counts for people."""
+"""Formats counts and lists for operators."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def many(number: float, noun: str) -> str:
 
 
 def some(texts: Sequence[str]) -> str:
-    """The first texts, and how many more there are."""
+    """The first texts, and the number of the others."""
     return ", ".join(texts[:SHOWN]) + (f" and {len(texts) - SHOWN:,} more" if len(texts) > SHOWN else "")

@@ -1,1 +1,1 @@
-"""`relay pipeline metrics`: counts by hour, exchange and code."""
+"""`relay pipeline metrics`: counts messages by window, hour and day, exchange, routing key and code."""

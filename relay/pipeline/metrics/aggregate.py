@@ -1,4 +1,4 @@
-"""Numbers of windows, hours and days as Arrow tables: counted from archive rows, or merged from earlier numbers. No I/O, no JVM."""
+"""Numbers of windows, hours and days as Arrow tables, counted from archive rows or merged from earlier numbers. No I/O, no JVM."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ WINDOW_SECONDS = 300
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86400
 OTHER = "*other*"
-"""Replaces exchanges and routing keys that the numbers of their day do not name."""
+"""Replaces exchanges and routing keys that are not among the names of their day."""
 
 KEY = ("start", "exchange", "routing_key")
 RESULTS = {"published": "success", "discarded": "discarded", "rejected": "rejected", "failed": "failed", "lock_expired": "lock_expired"}
-"""Columns of the numbers, each with the result in the archive that it counts."""
+"""Columns of the numbers, each with the archive's result that the column counts."""
 DEAD = ("rejected", "failed", "lock_expired")
 HISTOGRAMS = ("wait", "publish", "confirm")
 SUMS = (*RESULTS, "attempts", "within_target")
@@ -48,14 +48,14 @@ ARCHIVE_COLUMNS = (
 
 
 _HELD = 50_000
-"""How many rows of numbers, about 1 kB each, are kept before rows of the same window, exchange and key are added up."""
+"""How many rows of numbers, about 1 kB each, are collected before rows of the same window, exchange and key are added up."""
 
 
 class _Groups(NamedTuple):
     """Rows grouped by window, exchange and routing key.
 
-    `of_row` is the number of each row's group. `first` is the row that each group was first seen in. `order` has the rows in the order of
-    their groups. `begins` is where each group begins in `order`.
+    `of_row` is the number of each row's group. `first` has the first row of each group. `order` has the rows in the order of their groups.
+    `begins` is where each group begins in `order`.
     """
 
     of_row: Integers
@@ -69,9 +69,9 @@ class _Groups(NamedTuple):
 
 
 def count(rows: pa.RecordBatch | pa.Table, *, target_ms: int) -> pa.Table:
-    """Count archive rows, which already have the exchanges and keys to name, into windows. The order of the rows makes no difference.
+    """Count archive rows into windows, in any order of the rows. Exchanges and keys that get no numbers of their own were renamed before.
 
-    Names may be texts, or indices of a dictionary that holds each name once.
+    Names may be texts, or indices into a dictionary that has each name once.
     """
     table = pa.table({name: rows.column(name) for name in ARCHIVE_COLUMNS})
     start = _floored(_microseconds(table, "archived_at")[0], WINDOW_SECONDS)
@@ -104,7 +104,7 @@ def merge(numbers: pa.Table, *, seconds: int = WINDOW_SECONDS) -> pa.Table:
 
 
 def add_up(parts: Iterable[pa.Table]) -> pa.Table:
-    """Merge numbers as they come in, so that memory grows with the number of windows, not with the number of parts."""
+    """Merge numbers part by part, so that memory grows with the number of windows, not with the number of parts."""
     held = [empty()]
     for part in parts:
         held.append(part)
@@ -161,7 +161,10 @@ def _sums(groups: _Groups, values: Integers) -> Integers:
 
 
 def _latencies(table: pa.Table, groups: _Groups) -> dict[str, Integers]:
-    """Wait ends with the claim, publish with the write, confirm with the confirm. Messages that got so far count, whatever their result."""
+    """Wait ends with the claim, publish with the write, confirm with the confirm.
+
+    Each latency counts all messages that got so far, whatever their result.
+    """
     due = _due(table, np.zeros(table.num_rows, dtype=bool))
     claimed, published, confirmed = (_microseconds(table, name) for name in ("claimed_at", "published_at", "confirmed_at"))
     return {
@@ -180,14 +183,14 @@ def _histogram(groups: _Groups, begin: tuple[Integers, Any], end: tuple[Integers
 
 
 def _due(table: pa.Table, from_creation: Any) -> tuple[Integers, Any]:
-    """When each message was due: at its creation, or at available_at if that is later and `from_creation` is not set."""
+    """When each message was due: at the later of its creation and `available_at`; where `from_creation` is set, at its creation."""
     created, known = _microseconds(table, "created_at")
     available, given = _microseconds(table, "available_at")
     return np.where(given & ~from_creation, np.maximum(created, available), created), known
 
 
 def _within(table: pa.Table, published: Any, target_ms: int) -> Integers:
-    # A retry moves available_at: measured from there, a message that needed several attempts would look fast.
+    # A retry moves available_at: measured from `available_at`, a message that needed several attempts would look fast.
     due, _ = _due(table, table["attempts"].to_numpy() > 1)
     confirmed, known = _microseconds(table, "confirmed_at")
     within: Integers = (published & known & (confirmed - due <= target_ms * 1000)).astype(np.int64)
@@ -211,7 +214,7 @@ def _codes_of_numbers(groups: _Groups, codes: pa.ChunkedArray) -> list[str]:
 
 
 def _jsons(groups: _Groups, counted: Mapping[int, Counter[str]]) -> list[str]:
-    """The codes of each group; few groups have any."""
+    """The codes of each group as JSON; few groups have codes."""
     texts = ["{}"] * groups.number
     for group, codes in counted.items():
         texts[group] = json.dumps(codes, sort_keys=True, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Which of a day's files a run of the metrics counts: none, all of them, or those that are new; decided from what the lake says. No I/O."""
+"""Chooses, from what the lake says, the files of a day that a run of the metrics counts: none, all, or the new ones. No I/O."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from relay.pipeline.lake.delta_log import LoggedFile
 from relay.pipeline.metrics import aggregate, top_keys
 
 CLOCKS = timedelta(minutes=10)
-"""How far the clocks of PostgreSQL and of the machine that writes numbers may differ, together with the time that writing takes."""
+"""The allowed difference between the clocks of PostgreSQL and of the machine that writes numbers, plus the time that writing takes."""
 
 
 class DayTotals(NamedTuple):
-    """What the lake says of a day's numbers: how many messages they count, and when they were written."""
+    """A day's numbers in the lake: how many messages they count, and when they were written."""
 
     messages: int
     written: datetime
 
 
 class CountingTerms(NamedTuple):
-    """What old windows must agree with if new files are to be added to them: the target in ms, and how many exchanges a day may name."""
+    """The target in ms, and how many exchanges a day may name.
+
+    New files are added only to old windows that agree with these terms.
+    """
 
     target_ms: int
     exchanges: int
@@ -38,7 +41,7 @@ class Base(NamedTuple):
 
 
 class FileChoice(NamedTuple):
-    """Files of a day to count, and the windows that count its other files; None if there are no others."""
+    """Files of a day to count, and the windows that count the day's other files; None if all files are to be counted."""
 
     day: date
     files: Sequence[LoggedFile]
@@ -46,22 +49,26 @@ class FileChoice(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows there are to count."""
+        """How many rows these files have."""
         return _rows(self.files)
 
 
 def is_due(day: date, files: Sequence[LoggedFile], numbers: DayTotals | None, today: date) -> bool:
-    """Whether a day has no numbers, or its numbers count another number of messages than its files hold, or may be from before its end."""
+    """Whether a day must be computed.
+
+    A day is due if it has no numbers, or if these count more or fewer messages than its files have rows. A past day is also due if its
+    numbers may have been written before its end.
+    """
     return numbers is None or numbers.messages != _rows(files) or is_early(day, numbers, today)
 
 
 def is_early(day: date, numbers: DayTotals | None, today: date) -> bool:
-    """Whether the numbers of a day that is over may be from before its end: only then can they have been counted in parts."""
+    """Whether the numbers of a past day may have been written before its end. Only such numbers can have been counted in parts."""
     return numbers is not None and day < today and (numbers.written - CLOCKS).date() <= day
 
 
 def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: date, terms: CountingTerms) -> FileChoice:
-    """Count the files that an open day's windows lack, if the windows are known to count the other files; else count the whole day."""
+    """Choose the files that an open day's windows do not count, if the windows certainly count all other files; else the whole day."""
     if base is None or day < today or not _holds(base, files, terms):
         return FileChoice(day, files, None)
     counted = {file.path for file in base.files}
@@ -69,10 +76,10 @@ def choose(day: date, files: Sequence[LoggedFile], base: Base | None, *, today: 
 
 
 def _holds(base: Base, files: Sequence[LoggedFile], terms: CountingTerms) -> bool:
-    """Whether the windows count the base's files, all of which are still there, by the same target and with few enough exchanges.
+    """Whether the windows count the base's files by the same target and with few enough exchanges, and all these files still exist.
 
-    Rows are only added, and no column that is counted ever changes. So if windows count as many messages as the files have rows, they count
-    these rows.
+    Rows are only added, and the counted columns never change. If the windows count as many messages as the files have rows, they count
+    exactly these rows.
     """
     messages = pc.sum(aggregate.messages(base.windows)).as_py() or 0
     still_there = {file.path for file in base.files} <= {file.path for file in files}

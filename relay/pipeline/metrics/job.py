@@ -1,9 +1,9 @@
 """Computes the numbers of days that changed in the lake's archive, and writes them to the lake and to PostgreSQL.
 
-A day is computed when the lake has more or fewer rows of it than its numbers count. No job removes a row, and none changes a column that is
-counted. So an open day is computed as long as rows come. A closed day is computed once, and again when rows come late. Of an open day only
-new files are counted, if the windows in the lake are known to count the others. Nothing else is remembered. So a run that was killed, a
-compaction, an erasure and a lost statistics table leave nothing to repair by hand. A run without new rows writes nothing.
+A day is computed when its numbers count more or fewer messages than the lake has rows of that day. No job removes a row or changes a
+counted column. An open day is therefore computed as long as rows arrive. A closed day is computed once, and again after late rows. Of an
+open day only new files are counted, if the windows in the lake certainly count the others. No other state is kept. After a killed run, a
+compaction, an erasure or the loss of a statistics table, nothing must be repaired by hand. A run without new rows writes nothing.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 
 TARGET_MS = 1000
-"""Within how many milliseconds after it was due a message should be confirmed, if the run names no other target."""
+"""The default target in milliseconds: the time from when a message is due until its confirm."""
 TOP_KEYS = 20
-"""How many routing keys a day names for each exchange by default."""
+"""The default number of routing keys that a day names for each exchange."""
 TOP_EXCHANGES = 200
-"""How many exchanges a day names by default."""
+"""The default number of exchanges that a day names."""
 SPANS = {"window": aggregate.WINDOW_SECONDS, "hour": aggregate.HOUR_SECONDS, "day": aggregate.DAY_SECONDS}
-"""Seconds of each grain, in the order in which grains are written: the numbers of days, which say what is due, come last."""
+"""Seconds of each grain, in the order of writing. The numbers of days come last, because they decide which days are due."""
 _ROWS_AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True)
 class Computed:
-    """What a run did: days computed, messages counted, windows written to PostgreSQL, days that PostgreSQL got from the lake.
+    """The result of a run: days computed, messages counted, windows written to PostgreSQL, days copied from the lake to PostgreSQL.
 
     `failure` is why the run was cut short after some days were computed. The numbers of these days are in the lake and in PostgreSQL; the
     other days stay due.
@@ -80,17 +80,17 @@ def run(
     again: Collection[date] = (),
     now: datetime | None = None,
 ) -> Computed:
-    """Compute every day whose rows changed, and in any case the days of `again` (after a change of target or names), as a whole.
+    """Compute every day whose rows changed, and as a whole the days of `again`, whose target or names may have changed.
 
-    A day has one target: a run with another target leaves days that it does not compute as they are. `now` replaces PostgreSQL's time.
+    A day has one target. A run with another target does not change days that it does not compute. `now` replaces PostgreSQL's time.
 
     Raises:
-        PipelineError: Spark, the lake or PostgreSQL refused something.
+        PipelineError: Spark, the lake or PostgreSQL refused a request.
         ConflictError: another run was faster, or a day ended while its new files were counted.
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
 
-    If one of these is raised, no day was computed. Once a day is computed, such an error becomes part of the result instead.
+    If one of these errors is raised, no day was computed. An error after the first computed day becomes part of the result instead.
     """
     began = time.monotonic()
     limits = Limits(top_exchanges, top_keys)
@@ -110,7 +110,7 @@ def _today(database: Database, now: datetime | None) -> date:
 
 @dataclass(frozen=True)
 class _Work:
-    """What to count in one version of the archive; `numbers` are the existing ones by day, `today` asks PostgreSQL."""
+    """What to count in one version of the archive; `numbers` has the existing numbers by day, `today` queries PostgreSQL."""
 
     version: int | None
     today: Callable[[], date]
@@ -119,7 +119,7 @@ class _Work:
 
     @classmethod
     def of(cls, lake: Lake, clock: Callable[[], date], again: Collection[date], terms: CountingTerms) -> _Work:
-        """Find the days that are due, and those days of `again` that the archive has."""
+        """Find the days that are due, and the days of `again` for which the archive has rows."""
         today = clock()
         archive = lake.open("archive")
         files = {} if archive is None else files_by_day(archive)
@@ -130,7 +130,7 @@ class _Work:
         return cls(None if archive is None else archive.version(), clock, counts, numbers)
 
     def groups(self) -> Iterator[list[FileChoice]]:
-        """Groups of days that are computed at once: as many days as together have few rows."""
+        """Groups of days that are computed together: days with few rows share a group."""
         group: list[FileChoice] = []
         for count in self.counts:
             if group and sum(one.rows for one in [*group, count]) > _ROWS_AT_ONCE:
@@ -141,7 +141,7 @@ class _Work:
             yield group
 
     def closes(self, counts: Iterable[FileChoice], today: date) -> bool:
-        """Whether one of these days is counted for the first time since it was over."""
+        """Whether a run counts one of these days for the first time since its end."""
         return any(file_choice.is_early(count.day, self.numbers.get(count.day), today) for count in counts)
 
 
@@ -163,7 +163,7 @@ class _Metrics:
     guard: CommitGuard = field(default_factory=CommitGuard)
 
     def carry_out(self) -> None:
-        """Do the whole run; once a day is done, an error or a signal only cuts it short."""
+        """Do the whole run. After the first day, an error or a signal cuts it short, but is not raised."""
         with self.guard.kept():
             self.compute()
             self.copied = _copy(self.lake, self.database, self.say)
@@ -177,7 +177,7 @@ class _Metrics:
             self._write(counts, numbers)
 
     def _write(self, counts: Sequence[FileChoice], numbers: dict[str, pa.Table]) -> None:
-        """Write to PostgreSQL and the lake. The lake's table of days comes last: whatever fails before it, the days stay due."""
+        """Write to PostgreSQL and the lake. The lake's table of days is written last, so after any earlier failure the days stay due."""
         replace = partial(lake_sink.replace, self.lake, days=[count.day for count in counts], archive_version=self.work.version or 0)
         with postgres_sink.replacing(self.database, [count.day for count in counts], numbers) as written:
             today = self.work.today()
@@ -212,7 +212,7 @@ class _Metrics:
 def _compute(
     lake: Lake, counts: Sequence[FileChoice], spark: Callable[[], SparkSession], target_ms: int, limits: Limits
 ) -> dict[str, pa.Table]:
-    """Numbers by grain: those of the files to count, added to the windows that count the other files."""
+    """Numbers by grain: the counts of the chosen files, added to the windows that count the other files."""
     held = {count.day: count.windows for count in counts if count.windows is not None}
     named = {day: named_keys.of_numbers(windows) for day, windows in held.items()}
     parts = Parts.of(lake.place, "archive", [file for count in counts for file in count.files])
@@ -227,7 +227,7 @@ def _compute(
 
 @contextmanager
 def _sentences(counts: Sequence[FileChoice]) -> Iterator[None]:
-    from py4j.protocol import Py4JError  # noqa: PLC0415 - the JVM is only for this
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - the JVM is needed only here
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
     try:
@@ -242,13 +242,16 @@ def _sentences(counts: Sequence[FileChoice]) -> Iterator[None]:
 
 
 def _check_open(counts: Iterable[FileChoice], today: date) -> None:
-    """Refuse to write a day that was counted in parts and is over by now: later runs would assume that it was counted as a whole."""
+    """Refuse to write a day that was counted in parts and has ended meanwhile: later runs would assume that it was counted as a whole."""
     if over := [count.day for count in counts if count.windows is not None and count.day < today]:
         raise ConflictError(f"{over[0]} was over before its new messages were counted: the next run counts it whole.")
 
 
 def _copy(lake: Lake, database: Database, say: Progress) -> int:
-    """Copy to PostgreSQL the days that it lacks or counts otherwise, as after a restore or failure; days that only PostgreSQL has stay."""
+    """Copy to PostgreSQL the days that it lacks or counts differently, for example after a restore.
+
+    Days that only PostgreSQL has are not changed.
+    """
     here, there = lake_sink.numbers_by_day(lake), postgres_sink.messages_by_day(database)
     lacking = sorted(day for day, numbers in here.items() if there.get(day) != numbers.messages)
     for day in lacking:

@@ -1,4 +1,4 @@
-"""The numbers in the lake: tables stats_window, stats_hour and stats_day, in which whole days are replaced."""
+"""The numbers in the lake: the tables stats_window, stats_hour and stats_day. Each write replaces whole days."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FASTER = "Another run of the metrics was faster: the next one computes what is 
 
 
 def numbers_by_day(lake: Lake) -> dict[date, DayTotals]:
-    """What the table of days says of each day; nothing if one of the tables is missing. Errors as `Lake.open`."""
+    """The totals of each day from the table of days; empty if one of the tables is missing. Raises the same errors as `Lake.open`."""
     *others, handle = (lake.open(_table(grain)) for grain in _GRAINS)
     if handle is None or None in others:
         return {}
@@ -39,28 +39,28 @@ def numbers_by_day(lake: Lake) -> dict[date, DayTotals]:
 
 
 def bases(lake: Lake, days: Iterable[date]) -> dict[date, Base]:
-    """The windows of some days, and the files of the archive's version that was last computed; nothing if that version is gone."""
+    """The windows of some days, and the files of the archive's version that was last computed; empty if that version no longer exists."""
     days = sorted(days)
     handle = lake.open(_table("window")) if days else None
     if handle is None or (version := handle.transaction_version(APPLICATION)) is None:
         return {}
     try:
         archive = lake.open("archive", version)
-    except LakeError:  # its log was cleaned up, or the archive is another one
+    except LakeError:  # the log was cleaned up, or the archive was replaced
         return {}
     files = {} if archive is None else files_by_day(archive)
     return {day: Base(_read(lake, "window", handle, [day]), files.get(day, [])) for day in days}
 
 
 def read(lake: Lake, grain: str, days: Iterable[date]) -> pa.Table:
-    """Numbers of some days, in the order of `stats.merge`; errors as `Lake.open`."""
+    """Numbers of some days, in the order of `stats.merge`; raises the same errors as `Lake.open`."""
     return _read(lake, grain, lake.opened(_table(grain)), days)
 
 
 def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, archive_version: int, though_equal: bool = False) -> bool:
-    """Replace the numbers of the days by these, in one commit; return whether there was anything to change.
+    """Replace the numbers of these days in one commit; return whether anything was written.
 
-    With `though_equal`, numbers that are there already are written again, so that the log says when they were last computed.
+    With `though_equal`, equal numbers are written again, so that the log says when they were last computed.
 
     Raises:
         ConflictError: another run changed the table meanwhile, or counted a later version of the archive.
@@ -74,7 +74,7 @@ def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, 
     if not though_equal and _read(lake, grain, handle, days).equals(numbers):
         return False
     try:
-        # The handle is the one that was compared: any commit since then makes this one fail.
+        # The handle is the one whose numbers were compared, so any commit since then makes this commit fail.
         write_deltalake(
             handle,
             numbers.append_column(DAY, numbers["start"].cast(pa.timestamp("us")).cast(DAY.type)),
@@ -90,7 +90,7 @@ def replace(lake: Lake, grain: str, numbers: pa.Table, days: Iterable[date], *, 
 
 
 def _newest(lake: Lake) -> int:
-    """Version of the archive now. An archive that was recreated counts from 0 again, and says nothing of earlier numbers."""
+    """The archive's current version. A recreated archive counts from 0 again, so its version says nothing about earlier numbers."""
     archive = lake.open("archive")
     return 0 if archive is None else archive.version()
 
@@ -105,7 +105,7 @@ def _read(lake: Lake, grain: str, handle: DeltaTable, days: Iterable[date]) -> p
 
 
 def _scanned(lake: Lake, grain: str, handle: DeltaTable, columns: list[str], days: Iterable[date] | None = None) -> pa.Table:
-    """Columns of a table, only of `days` if these are given; DamagedError names a file that cannot be read."""
+    """Columns of a table, of all days or only of `days`; DamagedError names a file that cannot be read."""
     with sentences(lake.place):
         chosen = handle.to_pyarrow_dataset(file_pruning_predicate=None if days is None else [(DAY.name, "in", sorted(days))])
     with scanning(lake.place, _table(grain), chosen.files):

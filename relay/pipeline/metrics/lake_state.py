@@ -1,4 +1,4 @@
-"""The size of the lake: files, rows and bytes of each table and day, and when jobs last changed it. From the logs alone, no JVM."""
+"""Reads the size of the lake (files, rows and bytes of each table and day), and when jobs last changed it, from the logs. No JVM."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from relay.pipeline.source.database import Database
 
 TABLES = ("archive", "stats_day", "stats_hour", "stats_window")
 _JOBS = {"exported": ("archive", "WRITE"), "computed": ("stats_day", "WRITE"), "compacted": ("archive", "OPTIMIZE")}
-"""What each job leaves in the log of a table."""
+"""The table and the operation in its log by which each job is recognised."""
 _COMMITS = 1000
-"""How many of the newest commits are searched: those of six weeks, with an export each hour."""
+"""How many of the newest commits are searched; with an export each hour, these are the commits of six weeks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,18 @@ class TableSize:
 
 @dataclass(frozen=True, slots=True)
 class LakeState:
-    """The lake as it is now; `jobs` says when each job last changed it."""
+    """The current state of the lake; `jobs` says when each job last changed it."""
 
     days: tuple[DayFiles, ...]
     jobs: dict[str, datetime]
 
     def tables(self) -> tuple[TableSize, ...]:
-        """Sums of the days, by name."""
+        """The sums over all days, by table."""
         return tuple(_sum(name, list(days)) for name, days in groupby(self.days, attrgetter("name")))
 
 
 def read(lake: Lake) -> LakeState:
-    """Look at the log of each table that there is; errors as `Lake.open`."""
+    """Read the log of each existing table; raises the same errors as `Lake.open`."""
     handles = {name: handle for name in TABLES if (handle := lake.open(name)) is not None}
     with sentences(lake.place):
         times = {job: _last(handles[table], operation) for job, (table, operation) in _JOBS.items() if table in handles}
@@ -67,7 +67,7 @@ def read(lake: Lake) -> LakeState:
 
 
 def record(lake: Lake, database: Database) -> None:
-    """Write the lake's state to PostgreSQL, for dashboards that only know SQL; errors as `read` and `Database.connection`."""
+    """Write the lake's state to PostgreSQL, for dashboards that only know SQL; raises the errors of `read` and `Database.connection`."""
     state = read(lake)
     columns = {name: [getattr(day, name) for day in state.days] for name in ("name", "day", "files", "rows", "bytes")}
     with database.connection() as connection, connection.transaction():
@@ -94,7 +94,7 @@ def _last(handle: DeltaTable, operation: str) -> datetime | None:
 
 
 def _operation(commit: Mapping[str, Any]) -> str | None:
-    """What a commit did, in Delta's words; the library calls all that the pipeline commits a write."""
+    """The operation of a commit, in Delta's words. The library calls every commit of the pipeline a write, so its metadata decide."""
     if CHANGED.items() <= commit.items():
         return "UPDATE"
     return "OPTIMIZE" if REPLACED.items() <= commit.items() else commit.get("operation")

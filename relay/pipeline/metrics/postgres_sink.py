@@ -1,4 +1,4 @@
-"""The numbers in PostgreSQL, for dashboards that only know SQL: written in bulk, and only where they differ."""
+"""Writes the numbers to PostgreSQL, for dashboards that only know SQL: in bulk, and only rows that differ."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from relay.pipeline.metrics import aggregate
 from relay.pipeline.source.database import Database
 
 _ESCAPES = (("\\", "\\\\"), ("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"))
-"""Characters that the text format of COPY reads in another way; the backslash must be replaced first."""
+"""Characters with a special meaning in the text format of COPY; the backslash must be replaced first."""
 _BLOCK = 8192
 LOCK_WAIT_MS = 30_000
-"""How long a run waits for another one; each locks the numbers while it writes to PostgreSQL and the lake, a few seconds."""
+"""How long a run waits for another run. Each run locks the numbers for a few seconds, while it writes to PostgreSQL and the lake."""
 
 
 def messages_by_day(database: Database) -> dict[date, int]:
-    """How many messages the numbers of each day count in PostgreSQL; errors as `Database.fetch`."""
+    """How many messages the numbers of each day count in PostgreSQL; raises the same errors as `Database.fetch`."""
     return dict(database.fetch("count_stats"))
 
 
 @contextmanager
 def replacing(database: Database, days: Iterable[date], numbers: Mapping[str, pa.Table]) -> Iterator[int]:
-    """Replace the days' numbers by these (by grain), in one transaction that ends with the block; yields how many windows were written.
+    """Replace the days' numbers, given by grain, in one transaction that ends with the block; yield how many windows were written.
 
-    Rows that are already as they should be are not touched. Errors as `Database.connection`, and PipelineError if another session keeps
-    the numbers locked. Any error in the block undoes all changes.
+    Rows that are already correct are not touched. Raises the same errors as `Database.connection`, and PipelineError if another session
+    keeps the numbers locked. Any error in the block undoes all changes.
     """
     with database.connection() as connection, connection.transaction():
         connection.execute(database.statement("limit_lock_wait"), {"milliseconds": LOCK_WAIT_MS})

@@ -1,11 +1,11 @@
-"""Which exchanges and routing keys the numbers name: the busiest of each UTC day; the others count as `*other*`.
+"""Chooses the exchanges and routing keys that the numbers name: the busiest of each UTC day. The others count as `*other*`.
 
-Both may contain ids, and so be very many. So a day names only the exchanges with the most messages, and for each of them only the keys with
-the most messages; among equals, the first in byte order. Messages of other exchanges count as `*other*` in both names. Once a day is over,
-the choice is made from all of its messages and from nothing else: whatever order they were exported in, the numbers are the same. No other
-day's messages can rename anything, and a day's windows can be added up name by name. A late message can change the choice; then all windows
-of that day are computed with the new choice and replaced together, so that a day never mixes two choices. A day that is not over keeps the
-names that it has, and gets more as long as there is room.
+Exchanges and routing keys may contain ids, and there may be very many of them. A day therefore names only the exchanges with the most
+messages, and for each of them only the keys with the most messages. Among equals, the first in byte order is named. Messages of other
+exchanges count as `*other*` in both names. For a past day, the choice depends only on the messages of that day, not on the order of their
+export or on other days. A day's windows can therefore be added up name by name. A late message can change the choice. Then all windows of
+the day are computed with the new choice and replaced together, so a day never mixes two choices. A day that has not ended keeps its names,
+and gets further names until the limits are reached.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ Pair = tuple[str, str]
 
 
 class Limits(NamedTuple):
-    """How many exchanges a day names, and how many routing keys of each."""
+    """How many exchanges a day names, and how many routing keys of each exchange."""
 
     exchanges: int
     keys: int
 
 
 class Names(NamedTuple):
-    """The exchanges that one day names, and the pairs of exchange and routing key."""
+    """The exchanges and the pairs of exchange and routing key that one day names."""
 
     exchanges: frozenset[str] = frozenset()
     pairs: frozenset[Pair] = frozenset()
 
 
 class Renaming:
-    """Gives rows the names that their day has for them. Travels to Spark's tasks."""
+    """Replaces the names in rows that their day does not name by `*other*`. The object is sent to Spark's tasks."""
 
     def __init__(self, names: Names) -> None:
         self._exchanges = sorted(names.exchanges | {stats.OTHER})
@@ -50,7 +50,7 @@ class Renaming:
         self._other_exchange, self._other_key = exchange_at[stats.OTHER], key_at[stats.OTHER]
 
     def of_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows with the exchange and the routing key that each of them counts as."""
+        """The rows with the exchange and the routing key under which each row is counted."""
         exchange_at, key_at = _places(rows.column("exchange"), self._exchanges), _places(rows.column("routing_key"), self._keys)
         exchange_at = np.where(exchange_at >= 0, exchange_at, self._other_exchange)
         is_named = (key_at >= 0) & np.isin(exchange_at * len(self._keys) + key_at, self._pairs)
@@ -66,7 +66,7 @@ def of_numbers(windows: pa.Table) -> Names:
 
 
 def fill(named: Names, busiest: Iterable[Pair], limits: Limits) -> Names:
-    """The names so far, and names of further pairs until the limits are reached; the first pairs in `busiest` have the most messages."""
+    """The names so far, and names of further pairs until the limits are reached; `busiest` begins with the pairs with the most messages."""
     exchanges, pairs = set(named.exchanges), set(named.pairs)
     taken = Counter(exchange for exchange, _ in pairs)
     for exchange, key in busiest:

@@ -1,8 +1,8 @@
-"""Metrics in Spark: which exchanges and routing keys a day names, and archive rows counted into windows of 5 minutes.
+"""Metrics in Spark: chooses the exchanges and routing keys that a day names, and counts archive rows into windows of 5 minutes.
 
-Tasks read the files by Arrow and hand over counts: to hand rows from the JVM to Python takes longer than to read and count them. Exchanges
-and routing keys may be as many as rows, so Spark adds up their counts, and the driver gets only the busiest. The numbers of windows are
-few. A task returns them as one value in Arrow's form, so that the JVM need not look at a hundred counts of each window.
+Tasks read the files by Arrow and return counts, because passing rows from the JVM to Python takes longer than reading and counting them.
+There may be as many exchanges and routing keys as rows. Spark therefore adds up their counts, and the driver gets only the busiest. The
+numbers of windows are few. A task returns them as one value in Arrow's form, so the JVM need not read a hundred counts of each window.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _PACKED_DDL = "numbers binary"
 
 
 def windows(spark: SparkSession, parts: Parts, *, target_ms: int, limits: Limits, named: Mapping[date, Names] | None = None) -> pa.Table:
-    """Archive rows of days → numbers by window, named exchange and named routing key, as `stats.merge` orders them.
+    """Archive rows of days → numbers by window, named exchange and named routing key, in the order of `stats.merge`.
 
-    `named` has the names that days keep.
+    `named` has the names that each day keeps from earlier runs.
     """
     names = _chosen(parts.dataframe(spark, _Keys(parts).count, _COUNTED_DDL), limits, named or {})
     packed = parts.dataframe(spark, _Windows(parts, names, target_ms).count, _PACKED_DDL).toArrow()
@@ -39,8 +39,8 @@ def windows(spark: SparkSession, parts: Parts, *, target_ms: int, limits: Limits
 
 
 def _chosen(counted: DataFrame, limits: Limits, named: Mapping[date, Names]) -> dict[date, Names]:
-    """What each day names: what it names already, and the busiest."""
-    summed = added_up(counted).persist()  # asked for twice, and each file should be read once
+    """The names of each day: its existing names, and the busiest of the others."""
+    summed = added_up(counted).persist()  # used twice, and each file should be read once
     try:
         rows = sorted(busiest(summed, limits).collect())
     finally:
@@ -52,14 +52,14 @@ def _chosen(counted: DataFrame, limits: Limits, named: Mapping[date, Names]) -> 
 
 
 def added_up(counted: DataFrame) -> DataFrame:
-    """Rows (day, exchange, routing_key, messages), in which names may repeat → one row for each, with the sum of its messages."""
+    """Rows (day, exchange, routing_key, messages) with repeated names → one row for each day and pair, with the sum of the messages."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - the commands that need no JVM do not load it
 
     return counted.groupBy("day", *_PAIR).agg(f.sum("messages").alias("messages"))
 
 
 def busiest(summed: DataFrame, limits: Limits) -> DataFrame:
-    """What `added_up` gives → the busiest keys of the busiest exchanges, each with the places of its exchange and key in the day."""
+    """Rows of `added_up` → the busiest keys of the busiest exchanges, each with the ranks of its exchange and its key within the day."""
     from pyspark.sql import Window  # noqa: PLC0415 - as above
     from pyspark.sql import functions as f  # noqa: PLC0415 - as above
 
@@ -89,7 +89,7 @@ class _Keys:
 
 @dataclass(frozen=True)
 class _Windows:
-    """Counts windows in a task, which keeps their numbers in memory but not its rows."""
+    """Counts windows in a task; the task keeps the numbers in memory, but not the rows."""
 
     parts: Parts
     names: Mapping[date, Names]

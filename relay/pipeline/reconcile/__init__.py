@@ -1,1 +1,1 @@
-"""`relay pipeline reconcile`: compares the lake with consumers' receipts."""
+"""`relay pipeline reconcile`: compares the messages in the lake with the receipts of consumers."""

@@ -1,4 +1,4 @@
-"""What became of each message that was published: archive and receipts as DataFrames in, judged messages out. No lake, no database."""
+"""Judges what became of each published message. Archive and receipts come in as DataFrames, judged messages go out. No I/O."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SEEN = "*"
-"""Means, in place of queues, all queues that were seen to get messages of the same exchange and routing key."""
+"""Means all queues in which messages of the same exchange and routing key were seen; used in place of names of queues."""
 CROWD = 1000
-"""How many messages may share an id and its receipts: each receipt is compared with each of them."""
+"""How many messages may share an id and its receipts. The number is bounded because each receipt is compared with all of them."""
 _MESSAGE = ["xid", "seq", "id", "exchange", "routing_key", "result", "archived_at", "confirmed_at"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """By what messages are judged.
+    """The rules by which messages are judged.
 
     Args:
         since: messages archived, and unknown receipts received, from this time on.
         until: messages archived, and unknown receipts received, before this time.
-        as_of: when the receipts were looked at.
-        queues: for an exchange, the queues that must each get all its messages, or `*`. If an exchange is not named here, each of its
-            messages must get to at least one queue.
-        grace: a message confirmed no longer than this before `as_of` is not lost yet but pending.
-        late: a message is late in a queue if it was received more than this after its confirm.
-        skew: by how much a consumer's clock may be behind PostgreSQL's.
+        as_of: when the receipts were read.
+        queues: for an exchange, the queues that must each get all its messages, or `*`. For an exchange that is not named here, each
+            message must reach at least one queue.
+        grace: a missing message that was confirmed within this time before `as_of` is pending, not lost.
+        late: a message is late in a queue if it was received more than this time after its confirm.
+        skew: how far a consumer's clock may be behind PostgreSQL's.
     """
 
     since: datetime
@@ -42,12 +42,13 @@ class Rules:
 
 
 def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
-    """Each receipt joined with its message. A receipt without a message has nulls for it, and so has a message without a receipt.
+    """The full outer join of receipts and their messages: a receipt without a message and a message without a receipt are kept, with nulls.
 
-    A replay may keep the id, and an application may send an id to the same place again. Then a receipt belongs to the message that was
-    enqueued last before it. A message begins when it was enqueued, because an attempt whose outcome was unknown may have been received
-    before the one that counted. A producer may give a message elsewhere the same id. Then a receipt counts for each that was sent, and for
-    none that was not. Of more than CROWD such messages only the first take receipts.
+    Several messages may have one id. A replay may keep the id, and an application may send an id to the same exchange and routing key
+    again. Then a receipt belongs to the last of these messages that was enqueued before the receipt. A message's time begins when it was
+    enqueued, not at its confirm: an earlier attempt whose outcome is unknown may also have been received. A producer may use the same id
+    for another exchange or routing key. Then a receipt counts for each of these messages that was sent, and not for the others. Of more
+    than CROWD such messages, only the first get receipts.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415 - Spark only where it is used
 
@@ -64,14 +65,14 @@ def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
 
 
 def _with_ends(messages: DataFrame) -> DataFrame:
-    """The messages with their ends, and whether each is `alone` in having been sent with its id.
+    """The messages with the time at which each ends; `alone` is whether no other message was sent with the same id.
 
-    `taking` is the id whose receipts a message takes, or null: a join compares no null, so those beyond the crowd cost nothing.
+    `taking` is the id whose receipts a message gets, or null. A join ignores nulls, so messages beyond CROWD cost nothing.
     """
     from pyspark.sql import Window  # noqa: PLC0415 - Spark only where it is used
     from pyspark.sql import functions as f  # noqa: PLC0415
 
-    # From the last row to the first, because Spark would add up all following rows again for each row.
+    # Sorted from the last row to the first. In the other order Spark would add up all following rows again for each row.
     order = [f.desc(name) for name in ("begins_at", "archived_at", "xid", "seq")]
     same_id = Window.partitionBy("id")
     later = same_id.orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
@@ -94,10 +95,10 @@ def _with_ends(messages: DataFrame) -> DataFrame:
 
 
 def judged(pairs: DataFrame, rules: Rules) -> DataFrame:
-    """Messages of the given time, each with the queues in which it is `missing` (null for any queue), and with numbers.
+    """Messages of the given time, each with counts and with the queues in which it is `missing` (null if any queue would do).
 
-    The numbers `received`, `lost`, `pending`, `duplicated` and `late` count deliveries, that is a message in a queue. `dead` is 1 if the
-    message was received although it is dead.
+    The numbers `received`, `lost`, `pending`, `duplicated` and `late` count deliveries; a delivery is a message in a queue. `dead` is 1 if
+    the message was received although it is dead.
     """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
@@ -120,7 +121,10 @@ def judged(pairs: DataFrame, rules: Rules) -> DataFrame:
 
 
 def unknown(pairs: DataFrame, rules: Rules) -> DataFrame:
-    """Receipts of the given time that belong to no message; the latest are left out, because their messages may not be exported yet."""
+    """Receipts of the given time that belong to no message.
+
+    The latest receipts are left out, because their messages may not be exported yet.
+    """
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     at = f.col("received_at")
@@ -129,7 +133,7 @@ def unknown(pairs: DataFrame, rules: Rules) -> DataFrame:
 
 
 def _received(pairs: DataFrame, rules: Rules) -> tuple[DataFrame, DataFrame]:
-    """Messages of the given time with what was received of each; and one row for each message and queue, of all times that were read."""
+    """Messages of the given time with counts of their receipts; and one row for each message and queue, for all the time that was read."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     mine = (f.col("archived_at") >= f.lit(rules.since)) & (f.col("archived_at") < f.lit(rules.until))
@@ -150,7 +154,7 @@ def _received(pairs: DataFrame, rules: Rules) -> tuple[DataFrame, DataFrame]:
 
 
 def _with_owed(messages: DataFrame, queues: DataFrame, rules: Rules) -> DataFrame:
-    """The messages with the queues that each is `owed` to; null if any queue will do."""
+    """The messages with the queues that must get each of them (`owed`); null if any queue will do."""
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     owed = f.lit(None).cast("array<string>")

@@ -1,6 +1,6 @@
-"""Reconciliation: what the archive says was published against what consumers say they received, by day and exchange.
+"""Reconciliation: compares what the archive says was published with what consumers say they received, by day and exchange.
 
-There is one way, by Spark: two ways would have to agree on every rule, and for little data Spark costs no more than its start.
+There is one implementation, in Spark. A second one would have to agree on every rule, and for little data Spark costs only its start.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 DIFFERS = 5
 """Exit code if more was lost or duplicated than is allowed."""
 EXAMPLES = 20
-"""How many lost messages, duplicated messages and unknown receipts are named, of each kind."""
+"""How many examples of each kind are named: lost messages, duplicated messages and unknown receipts."""
 MARGIN = timedelta(days=1)
-"""How far outside the given time receipts and messages are read: a receipt may be written this long before its message is archived."""
+"""How far outside the given time receipts and messages are read. A receipt may be written this long before its message is archived."""
 _ARCHIVE = ["xid", "seq", "id", "exchange", "routing_key", "result", "created_at", "claimed_at", "confirmed_at", "archived_at",
             "replay_of"]  # fmt: skip
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,22 +38,23 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What to compare with what, and how much may be wrong.
+    """What is compared, and how many lost or duplicated deliveries are allowed.
 
-    A message with success that no queue has received is lost, and one that a queue has received twice is duplicated there. `queues` may
-    name an exchange. With `orders=billing,mail` its messages must come to each of these queues. With `orders=*` they must come to each
-    queue that was seen with the same routing key; that needs bindings that stay the same.
+    A published message is lost if no queue has received it, and duplicated in a queue that has received it twice. `queues` may set a
+    stricter rule for an exchange. With `orders=billing,mail`, each message of `orders` must reach both queues. With `orders=*`, it must
+    reach each queue in which messages of the same routing key were seen; this requires bindings that do not change.
 
     Args:
         since: messages archived at this time or later.
-        until: messages archived before this time; now if left out. For files, give a time up to which they are complete.
-        files: a file or folder with the receipts; by default they are those of `queue_message_receipt`.
+        until: messages archived before this time; by default now. For files, give a time up to which the files are complete.
+        files: a file or folder with the receipts; by default the receipts of `queue_message_receipt` are used.
         queues: see above.
         grace: for this long after its confirm a message without a receipt is pending, not lost.
-        late: a message received more than this after its confirm is late.
+        late: a message that was received more than this after its confirm is late.
         most_lost: if more deliveries than this are lost, the exit code is 5.
-        most_duplicated: likewise for duplicated deliveries.
-        may_lack_receipts: compare even if there is not one receipt. Otherwise this is refused: almost always the place is wrong.
+        most_duplicated: if more deliveries than this are duplicated, the exit code is 5.
+        may_lack_receipts: compare even if there is no receipt at all. By default this is an error, because almost always the place is
+            wrong.
     """
 
     since: datetime
@@ -83,8 +84,8 @@ class Question:
 class ReconcileCounts:
     """What became of messages.
 
-    `messages` were published with success; `dead` messages were received although they are archived as dead. The others count deliveries,
-    that is a message in a queue: `pending` ones may still come, `late` ones are among `received`.
+    `messages` were published with success; `dead` messages were received although they are archived as dead. The other fields count
+    deliveries; a delivery is a message in a queue. `pending` deliveries may still come. `late` deliveries are also counted in `received`.
     """
 
     messages: int
@@ -104,14 +105,14 @@ class _Group:
 
 @dataclass(frozen=True)
 class ReconciledLine(ReconcileCounts, _Group):
-    """Messages of one day (UTC, of their archiving) and exchange; the fields of a later base come first."""
+    """Messages of one exchange and one day (UTC) on which they were archived; the fields of the last base class come first."""
 
 
 @dataclass(frozen=True)
 class Example:
     """One finding of the kind `lost`, `duplicated` or `unknown`; `at` is when it was archived or received.
 
-    `queue` is None for a duplicated message, and for a lost one that no queue has got although any would do.
+    `queue` is None for a duplicated message, and for a lost message that any queue could have received.
     """
 
     kind: str
@@ -129,7 +130,7 @@ class _Time:
 
 @dataclass(frozen=True)
 class Reconciled(ReconcileCounts, _Time):
-    """What was compared, and the result: sums, then numbers by day and exchange. `unknown` counts receipts of no message."""
+    """What was compared, and the result: sums, then counts by day and exchange. `unknown` counts receipts that belong to no message."""
 
     unknown: int
     lines: tuple[ReconciledLine, ...]
@@ -149,11 +150,11 @@ _SUMS = [field.name for field in fields(ReconcileCounts)]
 
 
 def run(*, lake: Lake, database: Database, spark: Callable[[], SparkSession], say: Progress, question: Question) -> Reconciled:
-    """Compare messages of the lake with what consumers say they received.
+    """Compare messages in the lake with the receipts of consumers.
 
     Raises:
         PipelineError: the question makes no sense, there are no receipts, or they cannot be read.
-        LakeError: there is no archive in the lake.
+        LakeError: the lake has no archive.
         UnreachableError: PostgreSQL or the object store does not answer.
     """
     from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark only where it is used
@@ -175,7 +176,7 @@ def run(*, lake: Lake, database: Database, spark: Callable[[], SparkSession], sa
 
 
 def parse_queues(words: Iterable[str]) -> dict[str, list[str]]:
-    """Queues by exchange from `exchange=queue,queue` or `exchange=*`; PipelineError if a word is not of that form."""
+    """Queues by exchange from `exchange=queue,queue` or `exchange=*`; raises PipelineError for a word of another form."""
     found: dict[str, list[str]] = {}
     for word in words:
         exchange, equals, names = word.partition("=")

@@ -1,4 +1,4 @@
-"""What consumers say they received, as a DataFrame: from PostgreSQL's table, or from Parquet, CSV and JSON lines; read in Spark's tasks."""
+"""Reads receipts of consumers as a DataFrame, in Spark's tasks: from PostgreSQL's table, or from files of Parquet, CSV or JSON lines."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 DDL = "message_id string, queue string, received_at timestamp"
 SCHEMA = pa.schema([("message_id", pa.string()), ("queue", pa.string()), ("received_at", INSTANT)])
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".ndjson": "json", ".json": "json"}
-"""The format by the end of a file's name; names of text files may end with an additional .gz."""
+"""The format for each ending of a file's name; a text file's name may have an additional .gz."""
 RECEIPTS_A_TASK = 500_000
 _ROWS = 65_536
 _TEXT = {name: pa.string() for name in SCHEMA.names}
 
 
 def none(spark: SparkSession) -> DataFrame:
-    """No receipt at all."""
+    """An empty DataFrame of receipts."""
     return spark.createDataFrame([], DDL)
 
 
 def of_table(spark: SparkSession, database: Database, *, since: datetime) -> DataFrame | None:
-    """Receipts of `queue_message_receipt` from a time on; None if there is none.
+    """Receipts of `queue_message_receipt` since a time; None if there is no such receipt.
 
     Raises:
         UnreachableError: PostgreSQL does not answer.
@@ -57,7 +57,7 @@ def of_table(spark: SparkSession, database: Database, *, since: datetime) -> Dat
 
 
 def of_files(spark: SparkSession, place: LakeLocation, *, since: datetime) -> DataFrame | None:
-    """Receipts from a time on in a file, or in all files below a folder; None if there is none.
+    """Receipts since a time in a file, or in all files below a folder; None if there is no such receipt.
 
     The files' columns are message_id, received_at and, optionally, queue.
 
@@ -77,7 +77,7 @@ def read_file(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
     """Receipts of one file, checked.
 
     Raises:
-        DamagedError: the file is missing, or cannot be unpacked, or is called .parquet and is no Parquet file.
+        DamagedError: the file is missing or cannot be unpacked, or its name ends in .parquet although it is not a Parquet file.
         PipelineError: a receipt has no id, or its time is missing, invalid or without a zone.
     """
     try:
@@ -92,7 +92,7 @@ def read_file(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class _Table:
-    """What tasks need to read the table; nothing of it is ever printed."""
+    """What tasks need to read the table; no value is ever printed."""
 
     conninfo: str = field(repr=False)
     select: str = field(repr=False)
@@ -117,7 +117,7 @@ class _Files:
 
 
 def _spans(first: int, last: int, count: int) -> list[tuple[int, int]]:
-    """Spans of time of about the same length, both ends included, that cover first to last without a gap."""
+    """Spans of time of about equal length, both ends included, that together cover `first` to `last` without a gap."""
     width = (last - first) // count + 1
     return [(low, min(low + width - 1, last)) for low in range(first, last + 1, width)]
 
@@ -156,7 +156,10 @@ def _json(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def _text(place: LakeLocation, path: str) -> Iterator[StoredFile | pa.CompressedInputStream]:
-    """A file of text, unpacked; DamagedError if it is missing or cannot be unpacked, other errors as of `stored_file`."""
+    """Open a text file and unpack it; raises DamagedError if the file is missing or cannot be unpacked.
+
+    The other errors are those of `stored_file`.
+    """
     with stored_file(place, path) as stored:
         try:
             yield pa.CompressedInputStream(stored, "gzip") if path.lower().endswith(".gz") else stored
@@ -168,7 +171,7 @@ _BATCHES: dict[str, Callable[[LakeLocation, str], Iterator[pa.RecordBatch]]] = {
 
 
 def _checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch in SCHEMA; a missing time, or one without a zone, is refused by Arrow or here."""
+    """The batch in SCHEMA. Arrow or this function refuses a time that is missing or has no zone."""
     times = batch.column("received_at")
     if pa.types.is_timestamp(times.type) and times.type.tz is None:
         raise pa.ArrowInvalid("the times in received_at have no zone")

@@ -1,4 +1,4 @@
-"""Replay from the lake: messages that a filter selects go back into the queue, each once in a job, at a given rate. Needs no JVM."""
+"""Replay from the lake: enqueues the messages that a filter selects, each once in a job, at a given rate. Needs no JVM."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from relay.pipeline.text import many, some
 Progress = Callable[[str], None]
 Row = dict[str, Any]
 BATCH = 500
-"""How many messages one transaction has at most; fewer at a low rate."""
+"""The most messages of one transaction; at a low rate it has fewer."""
 BATCH_BYTES = 8 << 20
-"""How many bytes of contents one transaction has at most, unless one message has more."""
+"""The most bytes of contents in one transaction. A single larger message has a transaction of its own."""
 BATCHES_A_SECOND = 4
-"""Into how many transactions a second's messages are split, so that messages do not come in bursts."""
+"""How many transactions share the messages of one second, so that messages do not come in bursts."""
 _SAY_EVERY = 2.0
 
 
 class ReplayRefusal(NamedTuple):
-    """A message that the queue does not take today, and why; it is not in the ledger, so the job tries it again when it is run again."""
+    """A message that the queue refused, and why. The ledger does not have the message, so the next run of the job tries it again."""
 
     xid: int
     seq: int
@@ -42,7 +42,7 @@ class ReplayRefusal(NamedTuple):
 
 
 class ReplayCount(NamedTuple):
-    """Messages to replay of one exchange and result."""
+    """The number of messages to replay with one exchange and result."""
 
     exchange: str
     result: str
@@ -54,7 +54,8 @@ class Replayed:
     """The result of a replay: `found` = `done_before` + `enqueued` + `refused` + `left`.
 
     Messages are `left` because of a limit, a dry run or another run. `failure` is why the replay was cut short after messages were
-    enqueued: `enqueued` then counts those that certainly were. `exit_code` is that of the failure, or 1 if a message was refused.
+    enqueued; `enqueued` then counts only messages that were certainly enqueued. `exit_code` is that of the failure, or 1 if a message was
+    refused.
     """
 
     job: str
@@ -83,31 +84,32 @@ def run(
     dry_run: bool = False,
     same_id: bool = False,
 ) -> Replayed:
-    """Enqueue what the lake has of a selection, in the order of archiving; with `dry_run` only count it.
+    """Enqueue the lake's messages of a selection, in the order of archiving; with `dry_run` only count them.
 
-    A job enqueues a message once, however often it is run or killed: its ledger is written in the transaction that enqueues. Without a
-    name, the job is named by its filter, so the same filter with the same times does nothing twice. A job never replays messages that it
-    has enqueued itself.
+    A job enqueues each message once, however often the job is run or killed: the transaction that enqueues also writes the job's ledger. By
+    default the filter determines the job's name, so a second run with the same filter and times enqueues nothing again. A job never replays
+    messages that it has enqueued itself.
 
     Args:
         lake: where the archive is.
         database: where the queue and the ledger are.
-        say: gets the progress, one line at a time.
-        selection: which messages.
+        say: called with each line about the progress.
+        selection: which messages are replayed.
         job: name of the ledger, 1 to 255 bytes.
-        rate: at most so many messages a second.
-        limit: at most so many messages. Refused ones do not count, because the first of them would use up the limit in each run.
+        rate: the most messages enqueued in a second.
+        limit: the most messages enqueued. Refused messages do not count; otherwise the first of them would use up the limit in each run.
         dry_run: change nothing.
         same_id: keep the messages' ids, for consumers that ignore messages they have already received.
 
     Raises:
-        PipelineError: the filter is empty, an id of it is in the lake never or several times, an argument is bad, or PostgreSQL refused.
-        LakeError: there is no archive in the lake, or it cannot be read.
+        PipelineError: the filter is empty, no message or several messages in the lake have one of its ids, an argument is invalid, or
+            PostgreSQL refused.
+        LakeError: the lake has no archive, or the archive cannot be read.
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
 
-    If one of these is raised, nothing was enqueued. Once a message is enqueued, such an error becomes part of the result instead; run the
-    job again, and it continues.
+    If one of these errors is raised, nothing was enqueued. An error after the first enqueued message becomes part of the result instead. To
+    continue, run the job again.
     """
     if selection.is_everything:
         raise PipelineError("Say what to replay: at least one of a time, exchange, routing key, ordering key, result, code or id.")
@@ -131,7 +133,7 @@ def _name(job: str | None, selection: Selection, *, same_id: bool) -> str:
 
 
 def _source(lake: Lake, database: Database, selection: Selection, job: str, *, dry_run: bool) -> LakeSource:
-    """What the lake has of the selection, without the messages that the job has already enqueued, and those that it has made."""
+    """The lake's messages of the selection, without messages that the job has already replayed, and without the job's own replays."""
     ledger = database.fetch("read_replay_ledger", {"job": job})
     done, made = {(xid, seq) for xid, seq, _ in ledger}, {made for _, _, made in ledger}
     source = LakeSource.of(lake, selection, done=done, made=made, dry_run=dry_run)
@@ -150,7 +152,7 @@ def _refuse_missing(ids: Sequence[str]) -> None:
 
 
 def _beginning(source: LakeSource, todo: int) -> str:
-    """What was found, in a sentence."""
+    """One sentence on what was found."""
     found = source.found + source.done_before
     if not found:
         return "Nothing matches: the lake has no such message; correct the filter, or export first"
@@ -159,7 +161,7 @@ def _beginning(source: LakeSource, todo: int) -> str:
 
 
 class _Work:
-    """Enqueues rows batch by batch, and counts."""
+    """Enqueues rows batch by batch, and counts them."""
 
     def __init__(self, database: Database, say: Progress, job: str, *, same_id: bool, found: int, todo: int) -> None:
         self._database, self._say, self._job, self._same_id = database, say, job, same_id
@@ -170,12 +172,12 @@ class _Work:
         self._guard = CommitGuard()
 
     def carry_out(self, rows: Iterator[Row], rate: float | None) -> None:
-        """Do the whole replay; once something is enqueued, an error or a signal only cuts it short."""
+        """Do the whole replay. After the first enqueued message, an error or a signal cuts it short, but is not raised."""
         with self._guard.kept():
             self._go(rows, rate)
 
     def _go(self, rows: Iterator[Row], rate: float | None) -> None:
-        """Enqueue as many as are to do, at most `rate` a second counted from the beginning."""
+        """Enqueue the messages that are left, on average at most `rate` a second since the beginning."""
         most = BATCH if rate is None else max(1, int(min(BATCH, rate / BATCHES_A_SECOND)))
         batches = _batches(rows, lambda: min(most, self._todo - self.enqueued))
         while self._left and (batch := next(batches, None)):
@@ -200,7 +202,7 @@ class _Work:
         )  # fmt: skip
 
     def _enqueue(self, rows: Sequence[Row]) -> None:
-        """Enqueue rows in one transaction; a batch that is refused because of one row is halved until that row is alone."""
+        """Enqueue rows in one transaction. A batch that is refused because of one row is halved until this row is alone."""
         try:
             with deferred(self._database.cancel):
                 self._count(rows, self._database.fetch("enqueue_replayed", {"job": self._job, "same_id": self._same_id, **_columns(rows)}))
@@ -220,7 +222,7 @@ class _Work:
         self._guard.committed = self.enqueued > 0
 
     def _words(self, error: BaseException | None) -> str | None:
-        """Why one of the messages is refused; None if no message is at fault, so that a smaller batch would fail as well."""
+        """Why one of the messages is refused; None if the error has another cause, so that a smaller batch would fail as well."""
         if not isinstance(error, psycopg.Error) or error.sqlstate is None or error.sqlstate.startswith(GONE):
             return None
         found: str | None
@@ -242,7 +244,7 @@ class _Work:
 
 
 def _batches(rows: Iterator[Row], room: Callable[[], int]) -> Iterator[list[Row]]:
-    """Rows in lists of at most BATCH_BYTES (or one row), and of no more rows than there is room for when a list begins."""
+    """Rows in lists of at most BATCH_BYTES, or of one larger row. `room` is called at the beginning of each list, and bounds its rows."""
     batch: list[Row] = []
     held = most = 0
     for row in rows:
@@ -262,7 +264,7 @@ def _batches(rows: Iterator[Row], room: Callable[[], int]) -> Iterator[list[Row]
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """Rows as the arrays of the statement."""
+    """The rows as arrays, one for each parameter of the statement."""
     plural = {
         "seq": "seqs", "id": "ids", "exchange": "exchanges", "routing_key": "routing_keys", "content": "contents", "body": "bodies",
         "options": "options", "ordering_key": "ordering_keys", "expires_at": "expires_ats",

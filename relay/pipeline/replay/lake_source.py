@@ -1,4 +1,4 @@
-"""The lake's side of a replay: finds what a selection has, without contents, then reads it in the order of archiving, piece by piece."""
+"""The lake's side of a replay: finds a selection's messages without contents, then reads them piece by piece in the order of archiving."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from relay.pipeline.replay.selection import Selection
 
 COLUMNS = ("xid", "seq", "id", "exchange", "routing_key", "content", "body", "options", "ordering_key", "expires_at")
 PIECE = 10_000
-"""How many messages are read at once."""
+"""The most messages that are read at once."""
 PIECE_BYTES = 32 << 20
-"""How many bytes of contents are read at once, but at least one message."""
+"""The most bytes of contents that are read at once; a larger message is read alone."""
 _GENTLE = ds.ParquetFragmentScanOptions(pre_buffer=False, use_buffered_stream=True)
-"""Contents of neighbours that are not wanted are not kept in memory."""
+"""Options with which Arrow does not keep contents of neighbouring rows in memory."""
 _ROWS, _FEW = 8192, 512
-"""How many rows are decoded together at most, and of a large group, where wide rows may be neighbours among many narrow ones."""
+"""The most rows that are decoded together: usually, and in a large row group, where several wide rows may be neighbours."""
 Position = tuple[int, int]
 
 
@@ -34,12 +34,12 @@ class LakeSource:
     """The messages of a selection in one version of the lake, without those that a job has already enqueued.
 
     Args:
-        place: for errors.
+        place: root of the lake, named in errors.
         dataset: the version of the archive, from which messages are found and then read.
         found: `xid`, `seq`, `archived_at`, `size`, `exchange`, `result` of each message, in the order of archiving.
-        done_before: how many messages were left out because the job has already enqueued them.
-        missing: ids that the selection names, although no message with such an id meets the selection.
-        shared: ids that the selection names, and that several messages have which are not replays of each other.
+        done_before: how many messages were left out because the job has already replayed them.
+        missing: ids that the selection names, but that no message of the selection has.
+        shared: ids that the selection names, and that several messages have, not counting replays.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LakeSource:
 
     @classmethod
     def of(cls, lake: Lake, selection: Selection, *, done: Collection[Position], made: Collection[str], dry_run: bool) -> LakeSource:
-        """Find a selection's messages, without those of `done` and those that the job has `made`; a dry run does not need their sizes.
+        """Find a selection's messages, without those of `done` and those that the job has `made`; a dry run does not read their sizes.
 
         Raises:
             LakeError: there is no archive, or it cannot be read.
@@ -84,7 +84,10 @@ class LakeSource:
         return Counter({(row["exchange"], row["result"]): row["count_all"] for row in grouped})
 
     def rows(self, wanted: int) -> Iterator[dict[str, Any]]:
-        """All messages with their contents, in order; if only `wanted` ones are taken, not many more are read. Errors as `of`."""
+        """All messages with their contents, in order; raises the same errors as `of`.
+
+        If the caller uses only `wanted` messages, few more are read.
+        """
         for piece in _pieces(self._places, wanted):
             yield from self._read(piece)
 
@@ -102,13 +105,14 @@ class LakeSource:
 
 
 _ORDER = ("archived_at", "archived_xid", "xid", "seq")
-"""Messages of a key are archived in their order. Times can be compared across clusters, transaction ids cannot."""
+"""The order of archiving, in which messages of a key keep their order. Times can be compared across clusters, transaction ids cannot."""
 
 
 def _batches(dataset: ds.Dataset, columns: Mapping[str, pc.Expression], chosen: pc.Expression) -> Iterator[pa.RecordBatch]:
-    """Rows that are chosen, one row group after another: a scan of many groups reads ahead by rows, and a row may have 128 MB.
+    """The chosen rows, one row group after another: a scan of several groups would read ahead many rows, and a row may have 128 MB.
 
-    Within a group, rows are read together by their average size, or few of them if the group is larger than exported ones.
+    Within a group, the average size of a row decides how many rows are read together. If the group is larger than an exported group, the
+    number is smaller.
     """
     for file in dataset.get_fragments(chosen):
         for fragment in file.split_by_row_group(chosen, dataset.schema):
@@ -131,7 +135,10 @@ def _positions(batch: pa.RecordBatch | pa.Table) -> Iterator[Position]:
 
 
 def _others(batch: pa.RecordBatch, made: Collection[str]) -> pa.RecordBatch:
-    """Messages that the job has not made. If replays keep ids, `made` has the ids of their originals, but only a replay has an origin."""
+    """The messages that the job has not made.
+
+    If replays keep ids, `made` also has the ids of the original messages; only a replay has a `replay_of`.
+    """
     if not made:
         return batch
     pairs = zip(batch["id"].to_pylist(), batch["replay_of"].to_pylist(), strict=True)
@@ -145,7 +152,10 @@ def _without(batch: pa.RecordBatch, done: Collection[Position]) -> pa.RecordBatc
 
 
 def _pieces(places: pa.Table, first: int) -> Iterator[pa.Table]:
-    """Pieces small enough for the memory. Each has up to twice as many rows as the last: who wants few rows seldom needs a second piece."""
+    """Pieces that fit into memory.
+
+    The first piece has about as many rows as the caller wants. Each further piece may have twice as many rows as the last.
+    """
     start, most = 0, max(1, min(first, PIECE))
     while start < places.num_rows:
         sizes = accumulate(places["size"].slice(start, most).to_pylist())
@@ -155,7 +165,7 @@ def _pieces(places: pa.Table, first: int) -> Iterator[pa.Table]:
 
 
 def _around(piece: pa.Table) -> pc.Expression:
-    """A filter by which files and row groups are chosen; it may let through a few rows more than those of the piece."""
+    """A filter that selects the files and row groups of a piece; a few other rows may also pass the filter."""
     between = None
     for name in ("archived_at", "xid", "seq"):
         ends = pc.min_max(piece[name])

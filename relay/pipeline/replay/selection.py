@@ -1,4 +1,4 @@
-"""Which messages of the lake's archive a job is about: a filter of its columns, and the job's name that follows from it; no I/O."""
+"""Selects messages of the lake's archive by a filter on its columns; the filter determines the job's name. No I/O."""
 
 from __future__ import annotations
 
@@ -20,21 +20,26 @@ from relay.pipeline.source.columns import INSTANT
 _GLOBS = ("exchange", "routing_key")
 _EXACT = ("ordering_key", "result", "error_code")
 TAKEN_OUT = ("cancelled", "superseded", "bundled")
-"""Codes of messages that were taken back, or sent as or within another message: the rule of queue_message_find (sql/0008_replay.sql)."""
+"""Codes of messages that were cancelled, superseded by another message or sent in a bundle.
+
+The SQL function queue_message_find (sql/0008_replay.sql) has the same rule.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Messages that meet all given conditions; None means any. Codes of TAKEN_OUT are left out, unless a result, a code or ids are given.
+    """Messages that meet all given conditions; None matches any value.
+
+    Messages with a code of TAKEN_OUT are left out, unless a result, a code or ids are given.
 
     Erased messages are left out too, unless ids are given.
 
     Args:
         since: archived at this time or later.
         until: archived before this time.
-        exchange: its name; a star is any run of characters, everything else is itself.
-        routing_key: as `exchange`.
-        ordering_key: this very key.
+        exchange: the exchange's name; a star matches any characters, every other character matches only itself.
+        routing_key: the routing key, matched as `exchange` is.
+        ordering_key: exactly this key.
         result: this result.
         error_code: this code.
         ids: one of these ids.
@@ -72,20 +77,20 @@ class Selection:
         if self.ids:
             tests.append(pc.field("id").isin([each.lower() for each in self.ids]))
         else:
-            # Who names an erased message hears why it is not sent.
+            # If ids are given, erased messages are selected too, so that the job can report why they are not sent.
             tests.append(pc.field("options").is_null() | (pc.field("options") != ERASED))
         if self.result is None and self.error_code is None and not self.ids:
             tests.append(~pc.field("error_code").isin(TAKEN_OUT))
         return reduce(and_, tests, pc.scalar(True))  # noqa: FBT003 - a value
 
     def days(self, days: Iterable[date]) -> list[date]:
-        """Those of the lake's days in which such messages can be."""
+        """The days of the lake that may have such messages."""
         first = self.since.astimezone(UTC).date() if self.since is not None else date.min
         last = self.until.astimezone(UTC).date() if self.until is not None else date.max
         return [day for day in days if first <= day <= last]
 
     def job(self, *, same_id: bool) -> str:
-        """Name of the replay job for this filter if no name is given: the same filter gives the same name, whenever it is computed."""
+        """The default name of the replay job for this filter; the same filter always gives the same name."""
         given = {name: value for name, value in asdict(self).items() if value is not None and value != ()}
         given.update({name: time.astimezone(UTC).isoformat() for name, time in given.items() if isinstance(time, datetime)})
         given["ids"] = sorted({each.lower() for each in self.ids})
@@ -94,7 +99,7 @@ class Selection:
 
 
 def _like(glob: str) -> str:
-    """The glob as a LIKE pattern: the rule of the SQL function queue_message_find."""
+    """The glob as a LIKE pattern, by the same rule as the SQL function queue_message_find."""
     for special in ("\\", "%", "_"):
         glob = glob.replace(special, "\\" + special)
     return glob.replace("*", "%")

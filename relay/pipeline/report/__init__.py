@@ -1,4 +1,4 @@
-"""The report: history as one HTML page that needs nothing else. Without Java, one process reads the archive."""
+"""The report: history as one self-contained HTML page. Without Java, one process reads the archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report reads from the archive, in Spark's tasks if it is large: how many rows, dead messages by code, and the slowest keys."""
+"""Reads a report's figures from the archive: number of rows, dead messages by code, slowest keys. Spark's tasks read a large archive."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from relay.pipeline.text import many
 _TASK_ROWS = 1_000_000
 """About how many rows a task reads."""
 _ROWS = 16_384
-"""How many rows are decoded together."""
+"""The number of rows that are decoded together."""
 
 
 @dataclass(frozen=True)
 class Scanned:
-    """What was found in the archive's rows of a span."""
+    """The figures of the archive's rows in a span."""
 
     rows: int
     failures: tuple[Failure, ...]
@@ -38,7 +38,7 @@ class Scanned:
 
 
 class _FirstLook(NamedTuple):
-    """What a first look finds: the number of rows, the slowest keys, and the dead messages."""
+    """The result of the first scan: the number of rows, the slowest keys, and the dead messages."""
 
     rows: int
     keys: Slowest
@@ -53,7 +53,7 @@ _NOTHING = _FirstLook(0, slow_keys.NONE, {})
 
 
 class _SecondLook(NamedTuple):
-    """What a second look finds: the messages of the slowest keys, and examples of dead messages."""
+    """The result of the second scan: the messages of the slowest keys, and examples of dead messages."""
 
     sums: Sums
     examples: Examples
@@ -64,7 +64,7 @@ class _SecondLook(NamedTuple):
 
 
 def read(lake: Lake, span: ReportSpan, carrier: Carrier, say: Callable[[str], None]) -> Scanned:
-    """Scan the rows of a span, twice: only the second look knows which keys and which examples are wanted.
+    """Scan the rows of a span twice: only the second scan knows which keys and which examples are wanted.
 
     Raises:
         DamagedError: a file is missing or damaged.
@@ -90,7 +90,7 @@ def _scan(lake: Lake, span: ReportSpan) -> _SpanScan:
 
 @dataclass(frozen=True)
 class _SpanScan:
-    """Reads rows of a span. Small, and travels to the tasks."""
+    """Reads rows of a span. This small object is sent to Spark's tasks."""
 
     parts: Parts
     span: ReportSpan
@@ -101,14 +101,14 @@ class _SpanScan:
         return range(len(self.parts.tasks))
 
     def look(self, task: int) -> _FirstLook:
-        """Look for the slowest keys and for dead messages."""
+        """Find the slowest keys and the dead messages."""
         found = _NOTHING
         for rows in self._rows(task, {*slow_keys.COLUMNS, *failures.COLUMNS}):
             found = found.and_(_FirstLook(rows.num_rows, slow_keys.slowest(rows), failures.counted(rows, task)))
         return found
 
     def look_again(self, found: _FirstLook, task: int) -> _SecondLook:
-        """Add up the messages of the slowest keys, and read those examples of dead messages that this task has."""
+        """Add up the messages of the slowest keys, and read the examples of dead messages that are among this task's rows."""
         details = _SecondLook(Sums(Counter(), Counter()), {})
         for rows in self._rows(task, slow_keys.COLUMNS):
             details = details.and_(_SecondLook(slow_keys.added_up(rows, found.keys), {}))

@@ -18,7 +18,7 @@ from relay.pipeline.spark.items import Carrier, Start
 DEAD_LETTERS = 20
 """How many dead messages are listed."""
 _STEPS = ((timedelta(days=2), timedelta(minutes=5)), (timedelta(days=32), timedelta(hours=1)))
-"""Longest span for each length of step; a longer span has steps of a day."""
+"""Pairs of longest span and length of a step; a span longer than all of these has steps of a day."""
 
 
 def span_of(since: datetime | None, until: datetime | None, *, now: datetime) -> ReportSpan:
@@ -39,7 +39,10 @@ def span_of(since: datetime | None, until: datetime | None, *, now: datetime) ->
 def collect(
     lake: Lake, database: Database, span: ReportSpan, *, now: datetime, say: Callable[[str], None], spark: Start | None = None
 ) -> Report:
-    """Read everything that a report shows; errors as `archive_reader.read` and `Database.fetch`. Spark starts only for a large archive."""
+    """Read everything that a report shows; Spark starts only for a large archive.
+
+    Raises the errors of `archive_reader.read` and `Database.fetch`.
+    """
     say("asking PostgreSQL for dead messages and verification")
     unacknowledged = _unacknowledged(database)
     rows = archive_reader.read(lake, span, Carrier(spark, say, database.connections), say)

@@ -1,4 +1,4 @@
-"""Dead messages by result and code. A first look counts them and finds the latest of each kind, a second one reads these as examples."""
+"""Dead messages by result and code. A first scan counts them and finds the latest of each kind; a second scan reads these as examples."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 from relay.pipeline.report.model import DEAD, Failure
 
 COLUMNS = ("result", "error_code", "archived_at", "xid", "seq")
-"""What the first look reads."""
+"""The columns that the first scan reads."""
 DETAILS = ("xid", "seq", "id", "exchange", "routing_key", "error_detail")
-"""What the second look reads."""
+"""The columns that the second scan reads."""
 FAILURES = 15
 """How many kinds are listed."""
 _LAST = ("archived_at", "xid", "seq")
@@ -27,7 +27,7 @@ Examples = Mapping[Place, Mapping[str, Any]]
 
 
 class DeadKind(NamedTuple):
-    """How many dead messages are of a kind, and the latest of them: when and where it is, and which task reads it."""
+    """The number of dead messages of a kind, and the latest of these messages: its time, its place, and the task that reads it."""
 
     messages: int
     at: datetime
@@ -36,7 +36,7 @@ class DeadKind(NamedTuple):
 
 
 def counted(rows: pa.RecordBatch, task: int) -> Mapping[Kind, DeadKind]:
-    """The dead messages among these rows."""
+    """Count the dead messages among these rows."""
     dead = pa.Table.from_batches([rows.filter(pc.is_in(rows["result"], value_set=pa.array(DEAD)))])
     ordered = dead.sort_by([(name, "ascending") for name in _LAST])
     last = [(name, "last") for name in _LAST]
@@ -49,7 +49,7 @@ def counted(rows: pa.RecordBatch, task: int) -> Mapping[Kind, DeadKind]:
 
 
 def together(one: Mapping[Kind, DeadKind], other: Mapping[Kind, DeadKind]) -> Mapping[Kind, DeadKind]:
-    """The dead messages of two parts."""
+    """Add up the dead messages of two parts."""
     found = dict(one)
     for kind, dead in other.items():
         known = found.get(kind, dead._replace(messages=0))
@@ -59,20 +59,20 @@ def together(one: Mapping[Kind, DeadKind], other: Mapping[Kind, DeadKind]) -> Ma
 
 
 def most_frequent(found: Mapping[Kind, DeadKind]) -> Mapping[Kind, DeadKind]:
-    """The kinds that most messages have, in their order."""
+    """The kinds with the most messages, the most frequent first."""
     ordered = sorted(found.items(), key=lambda item: (-item[1].messages, item[0][0], item[0][1] or ""))
     return dict(ordered[:FAILURES])
 
 
 def examples(rows: pa.RecordBatch, places: Collection[Place]) -> Examples:
-    """Those of the rows that are at these places."""
+    """The rows at these places."""
     near = rows.filter(pc.is_in(rows["seq"], value_set=pa.array([seq for _, seq in places], pa.int64())))
     found = {(row["xid"], row["seq"]): row for row in near.to_pylist()}
     return {place: found[place] for place in places if place in found}
 
 
 def named(found: Mapping[Kind, DeadKind], rows: Examples) -> tuple[Failure, ...]:
-    """What both looks found."""
+    """The failures of the report, from the results of both scans."""
     return tuple(_failure(kind, dead, rows[dead.place]) for kind, dead in found.items())
 
 

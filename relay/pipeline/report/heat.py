@@ -20,9 +20,9 @@ from relay.pipeline.report.text import label, number
 
 Floats = npt.NDArray[np.float64]
 Key = tuple[tuple[str, str], ...]
-"""The key to a plot's colours: (name of the colour, what it means)."""
+"""The legend of a plot: pairs of a colour's name and its meaning."""
 EXCHANGES = 15
-"""How many exchanges are named; all others share the last row."""
+"""How many exchanges are named; all other exchanges share the last row."""
 _RECTANGLE = (Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY)
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _OUTSIDE = -1.0
@@ -73,7 +73,7 @@ def by_day(span: ReportSpan, hours: Mapping[datetime, int]) -> tuple[Plot, Key]:
 
 
 def _cells(axes: Axes, cells: Floats, edges: Floats, *, edge: str | None = None) -> None:
-    """Draw cells in the colours of their levels, the first row on top. Each level is one shape, so that the SVG stays small."""
+    """Draw cells in the colours of their levels, the first row on top. All cells of a level are one shape, so that the SVG stays small."""
     bounds = _levels(cells.max())
     levels = np.searchsorted(bounds, cells, side="right") - 1
     for level in range(len(bounds) - 1):

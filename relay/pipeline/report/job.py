@@ -1,4 +1,4 @@
-"""The job `report`: collect the data, render the page, and replace the file in one step."""
+"""The job `report`: collects the data, renders the page, and replaces the file in one step."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def run(
 ) -> Rendered:
     """Write the report on a span (by default the last seven days) as one HTML file; an existing file is replaced.
 
-    `spark` starts, or returns, the session whose tasks read a large archive; without it this process reads it.
+    `spark` returns the session whose tasks read a large archive, and starts it if needed. If None, this process reads the archive.
 
     Raises:
         DamagedError: a file of the archive is missing or damaged.
-        LakeError: the lake cannot be read here.
+        LakeError: this process cannot read the lake.
         UnreachableError: PostgreSQL or the object store does not answer.
         PipelineError: the span is empty, PostgreSQL refused a statement, Spark could not run the scan, or the file cannot be written.
     """
@@ -65,7 +65,7 @@ def run(
 
 
 def _write(path: Path, page: bytes) -> None:
-    """Replace the file in one step, so that no reader sees half of it."""
+    """Replace the file in one step, so that no reader sees an incomplete file."""
     part: Path | None = None
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:

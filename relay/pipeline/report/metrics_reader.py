@@ -1,4 +1,4 @@
-"""Reads from the lake what the metrics counted within a span, a bounded number of rows at a time."""
+"""Reads the metrics of a span from the lake, a bounded number of rows at a time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HELD = 20_000
 
 
 def read(lake: Lake, span: ReportSpan) -> Numbers:
-    """Read what was counted in a span.
+    """Read the metrics of a span.
 
     Raises:
         LakeError: the numbers lack a column, or cannot be read.
@@ -48,7 +48,7 @@ def read(lake: Lake, span: ReportSpan) -> Numbers:
 
 
 class _Sum:
-    """Numbers by start and exchange, added up as they come in."""
+    """Adds up numbers by start and exchange as rows come in."""
 
     def __init__(self, seconds: int) -> None:
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""A report as plain values: `data` collects them, `plots` draws them, `page` writes them. No contents of messages, no credentials."""
+"""The values of a report: `data` collects them, `plots` draws them, `page` writes them. No contents of messages, no credentials."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ class DeadMessage:
 
 @dataclass(frozen=True, slots=True)
 class Unacknowledged:
-    """Dead messages in PostgreSQL that are not acknowledged, whenever they were archived: how many, and the newest of them."""
+    """Dead messages in PostgreSQL that are not acknowledged, from any time: their number, and the newest of them."""
 
     total: int
     oldest: datetime | None
@@ -229,7 +229,7 @@ class Quality:
 class DaySize:
     """The size of one day in PostgreSQL's archive (rows are an estimate) and in the lake's; None where the day is missing.
 
-    `day` is None for dead messages: PostgreSQL keeps them apart, the lake keeps them in the days.
+    `day` is None for dead messages. PostgreSQL has one partition for them; in the lake they are in the days' files.
     """
 
     day: date | None
@@ -242,7 +242,7 @@ class DaySize:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """How large archive and lake are now, and when each job last did something; None for never."""
+    """The current size of archive and lake, and when each job last changed something; None if a job never did."""
 
     days: tuple[DaySize, ...]
     tables: tuple[TableSize, ...]

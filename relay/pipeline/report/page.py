@@ -28,7 +28,7 @@ _SECTIONS = (
     ("ended-dead", "Dead messages", "dead_plot"), ("errors", "Top errors", ""), ("slow", "Slowest keys", "slow_routing"),
     ("dead", "Dead messages not acknowledged", ""), ("quality", "Data quality", ""), ("lake", "State of the lake", ""),
 )  # fmt: skip
-"""Id and title of each section, and the part of the page without which the section is left out."""
+"""Id and title of each section, and the part of the page that the section needs; without this part the section is left out."""
 
 
 def render(report: Report) -> str:
@@ -52,7 +52,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _sentence(text: str) -> Markup:
-    """A sentence that the report itself words, with text between backticks as code."""
+    """A sentence of the report's own, with text between backticks as code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped in the same breath
 
 

@@ -21,7 +21,7 @@ Floats = npt.NDArray[np.float64]
 NOT_PUBLISHED = ("rejected", "failed", "lock_expired", "discarded")
 LATENCIES = {"wait": "Wait: due until claimed", "publish": "Publish: claimed until written", "confirm": "Confirm: written until confirmed"}
 SERIES = 6
-"""How many series the plot of dead messages has: one for each pair of exchange and code; if there are more, the last one is all others."""
+"""How many series the plot of dead messages has. Each is a pair of exchange and code; the last series adds up all further pairs."""
 
 
 def throughput(report: Report) -> Plot:
@@ -89,7 +89,7 @@ def attainment(report: Report) -> Plot | None:
 
 
 def dead(report: Report) -> tuple[Plot, tuple[tuple[str, str], ...]] | None:
-    """Dead messages by exchange and code over time, and their share of all messages, with the key to the colours; None if none is dead."""
+    """Dead messages by exchange and code over time, and their share of all messages, with the legend; None without dead messages."""
     numbers, counts, each = report.numbers, report.numbers.total.counts, length(report.span.step)
     if not numbers.dead:
         return None
@@ -120,7 +120,7 @@ def dead(report: Report) -> tuple[Plot, tuple[tuple[str, str], ...]] | None:
 
 
 def _series(groups: Sequence[DeadGroup]) -> list[tuple[str, Counter[datetime]]]:
-    """The most frequent groups by name; if there are more, all others are one group."""
+    """The most frequent groups by name; all further groups are added up as one."""
     named = groups if len(groups) <= SERIES else groups[: SERIES - 1]
     found = [(f"{shown(group.exchange, 40)}, {shown(group.code, 40)}", Counter(group.steps)) for group in named]
     if others := groups[len(named) :]:
@@ -129,7 +129,7 @@ def _series(groups: Sequence[DeadGroup]) -> list[tuple[str, Counter[datetime]]]:
 
 
 class _Steps:
-    """The steps of a span with the figures of each; a step without a moment has none."""
+    """The steps of a span with their figures; a step in which nothing was settled has no figures."""
 
     def __init__(self, span: ReportSpan, moments: Sequence[Moment]) -> None:
         self._span = span
@@ -144,7 +144,7 @@ class _Steps:
         return middles
 
     def of(self, value: Callable[[Figures], float | None], *, without: float = 0) -> Floats:
-        """A value for each step; `without` for a step that has none."""
+        """A value for each step; `without` is the value of a step without figures."""
         found = np.full(self.count, without, dtype=np.float64)
         for place, figures in self._moments.items():
             known = value(figures)
@@ -182,7 +182,7 @@ def _band(axes: Axes, steps: _Steps, kind: str) -> None:
 
 
 def _percentile(measured: Latency | None, which: str) -> float | None:
-    # A logarithmic scale has no zero.
+    # A logarithmic scale cannot show zero.
     return max(float(getattr(measured, which)), scales.LEAST_MS) if measured else None
 
 

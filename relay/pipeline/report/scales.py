@@ -20,7 +20,7 @@ _DURATIONS = (
     *(count * unit for unit in (_SECOND, _MINUTE) for count in (10, 20, 60, 120, 300)),
     *(count * _HOUR for count in (12, 24, 48)),
 )
-"""Durations in ms that a label may show. Their range, a tenth of a millisecond to two days, is wider than what the buckets distinguish."""
+"""Durations in ms that a label may show. Their range, a tenth of a millisecond to two days, is wider than the range of the buckets."""
 LEAST_MS = _DURATIONS[0]
 _DAY = timedelta(days=1)
 _INTERVALS = tuple(timedelta(minutes=minutes) for minutes in (5, 10, 15, 30, 60, 120, 180, 360, 720))
@@ -31,7 +31,7 @@ _DATES: Mapping[Shape, str] = {"wide": "%Y-%m-%d", "narrow": "%b %d"}
 
 
 def durations(axes: Axes, low: float, high: float) -> None:
-    """A logarithmic scale for durations in ms: it begins with a label, and has at least one more."""
+    """A logarithmic scale for durations in ms, which begins with a label and has at least a second label."""
     first = max(0, bisect_right(_DURATIONS, low) - 1)
     last = max(bisect_left(_DURATIONS, high), first + 1)
     labels = _DURATIONS[first : last + 1]
@@ -67,7 +67,7 @@ def time(axes: Axes, since: datetime, until: datetime, shape: Shape, *, least: t
 
 
 def _interval(wide: timedelta, least: timedelta) -> timedelta:
-    """The shortest of `_INTERVALS`, or else of whole days, that is below neither `wide` nor `least`."""
+    """The shortest of `_INTERVALS`, or else of whole days, that is at least as long as both `wide` and `least`."""
     whole_days = -(-wide // _DAY) * _DAY
     return next((one for one in _INTERVALS if one >= max(wide, least)), max(whole_days, least))
 

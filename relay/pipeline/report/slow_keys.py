@@ -1,4 +1,4 @@
-"""The keys whose messages took longest. A first look finds them, a second one adds up their messages, so memory does not grow with keys."""
+"""The keys whose messages took longest. A first scan finds them, a second adds up their messages, so memory does not grow with the keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from relay.pipeline.report.model import SlowKey
 from relay.pipeline.source.columns import INSTANT
 
 COLUMNS = ("result", "routing_key", "ordering_key", "created_at", "available_at", "confirmed_at", "attempts")
-"""What both looks read."""
+"""The columns that both scans read."""
 SLOW_KEYS = 10
 """How many keys of each kind are named."""
 _Kind = Literal["routing", "ordering"]
@@ -42,12 +42,15 @@ def slowest(rows: pa.RecordBatch) -> Slowest:
 
 
 def together(one: Slowest, other: Slowest) -> Slowest:
-    """The slowest keys of two parts: a key that is among the slowest of both is so in the part that has its slowest message."""
+    """The slowest keys of two parts.
+
+    A key that is among the slowest of both parts together is among the slowest of the part with its slowest message.
+    """
     return {kind: _first(pa.concat_tables([one[kind], other[kind]]), "longest") for kind in _KINDS}
 
 
 def added_up(rows: pa.RecordBatch, keys: Slowest) -> Sums:
-    """The messages of these keys among the rows."""
+    """Add up the messages of these keys among the rows."""
     sent, sums = _sent(rows), Sums(Counter(), Counter())
     for kind in _KINDS:
         all_ = _latencies(sent, kind)
@@ -59,7 +62,7 @@ def added_up(rows: pa.RecordBatch, keys: Slowest) -> Sums:
 
 
 def named(keys: Slowest, sums: Sums) -> tuple[SlowKey, ...]:
-    """What both looks found."""
+    """The slow keys of the report, from the results of both scans."""
     return tuple(
         SlowKey(kind, key, sums.messages[kind, key], sums.micros[kind, key] / sums.messages[kind, key] / 1000, longest / 1000)
         for kind in _KINDS
@@ -79,7 +82,7 @@ def _sent(rows: pa.RecordBatch) -> pa.RecordBatch:
 def _latencies(sent: pa.RecordBatch, kind: _Kind) -> pa.Table:
     """Key and microseconds from when each message was due until its confirm.
 
-    A retried message counts from created_at: a retry moves available_at, and measured from there a late message would look fast.
+    A retried message counts from created_at. A retry moves available_at, so measured from available_at a late message would look fast.
     """
     created, available, confirmed = (sent[name].cast(INSTANT).cast(pa.int64()) for name in ("created_at", "available_at", "confirmed_at"))
     due = pc.if_else(pc.greater(sent["attempts"], 1), created, pc.max_element_wise(created, available))

@@ -1,4 +1,4 @@
-"""What a report says in sentences and single numbers: the verdict on top, the cards, and the facts about the data."""
+"""The sentences and single numbers of a report: the verdict on top, the cards, and the facts about the data."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Fact(NamedTuple):
 
 
 class Empty(NamedTuple):
-    """Why there are no numbers, and what to do."""
+    """Why the report has no numbers, and what to do."""
 
     title: str
     words: str
@@ -152,7 +152,7 @@ def before(report: Report) -> Figures | None:
 
 
 def _than(now: float, before: float | None, say: Callable[[float], str]) -> str:
-    """How a figure has changed, and its value before; empty if that is not known."""
+    """How a figure has changed, and its previous value; empty if the previous value is not known."""
     if before is None:
         return ""
     said = change(now, before)
@@ -229,7 +229,7 @@ def _retention(report: Report) -> Fact:
 
 
 def inventory_facts(inventory: Inventory) -> tuple[Fact, ...]:
-    """How large lake and archive are, and when each job last did something."""
+    """The size of lake and archive, and when each job last changed something."""
     return (*_sizes(inventory), *_jobs(inventory))
 
 

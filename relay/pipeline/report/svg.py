@@ -1,4 +1,4 @@
-"""Plots as SVG for the page: in the colours of its theme, with ids that differ from plot to plot, and labels that cannot become markup."""
+"""Plots as SVG for the page: in the colours of its theme, with ids that are unique to each plot, and labels that cannot become markup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLOURS = {
          *(f"heat-{level}" for level in range(6)), *(f"series-{place}" for place in range(6)))
     )
 }  # fmt: skip
-"""Placeholders that matplotlib accepts as colours; the page has a CSS variable of each name, for light and for dark."""
+"""Placeholders that matplotlib accepts as colours, by name. The page has a CSS variable of each name, for its light and its dark theme."""
 
 _RC: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -68,7 +68,8 @@ Draw = Callable[[Figure, Shape], None]
 def plot(name: str, draw: Draw, *, height: float, words: str, labels: Sequence[str] | None = None) -> Plot:
     """Draw a plot of this height in inches in both shapes.
 
-    If there are labels, each `label_of(n)` in the plot becomes `labels[n]`. matplotlib cannot measure them, so `draw` makes room for them.
+    If there are labels, each `label_of(n)` in the plot becomes `labels[n]`. matplotlib cannot measure labels, so `draw` reserves their
+    space.
     """
     layout: Literal["constrained"] | None = "constrained" if labels is None else None
     wide, narrow = (_with_words(_for_page(_draw(draw, shape, height, layout), f"{name}-{shape}"), words, labels or ()) for shape in SHAPES)
@@ -76,7 +77,7 @@ def plot(name: str, draw: Draw, *, height: float, words: str, labels: Sequence[s
 
 
 def label_of(number: int) -> str:
-    """A placeholder for an application's text, because matplotlib cannot measure or escape characters that it cannot show."""
+    """A placeholder for an application's text. matplotlib cannot measure or escape characters that its fonts lack."""
     return f"label-{number}-"
 
 
@@ -112,7 +113,7 @@ def _for_page(text: str, name: str) -> str:
     text = re.sub(r"<svg[^>]*>", lambda _: opening, text, count=1)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(href="|url\()#', rf"\g<1>#{name}-", text)
-    # Hundredths of a point are finer than any screen. Labels stand between the tags and keep all digits.
+    # Hundredths of a point are finer than any screen. Labels are text between the tags, where digits are not rounded.
     text = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), text)
     text = re.sub(r'(?<= d=")[MLz\d.\s-]+(?=")', lambda found: _shorter(found[0]), text)
     for colour, stand_in in COLOURS.items():
@@ -122,7 +123,7 @@ def _for_page(text: str, name: str) -> str:
 
 
 def _shorter(path: str) -> str:
-    """The same straight lines in fewer characters: a horizontal or vertical line has only the coordinate that changes."""
+    """The same straight lines in fewer characters: for a horizontal or vertical line only the changed coordinate is written."""
     out, x, y = [], "", ""
     for command, to_x, to_y in re.findall(r"([MLz])(?: (\S+) (\S+))?", path):
         if command == "z":
@@ -139,4 +140,4 @@ def _with_words(text: str, words: str, labels: Sequence[str]) -> Markup:
     """Describe the plot, and insert the labels in one pass: a label that looks like a placeholder is not replaced."""
     text = text.replace('role="img"', f'role="img" aria-label="{escape(words)}"', 1)
     text = re.sub(f">{label_of(0).replace('0', '([0-9]+)')}<", lambda found: f"><tspan>{escape(labels[int(found[1])])}</tspan><", text)
-    return Markup(text)  # noqa: S704 - matplotlib escapes its own, and the rest is escaped above
+    return Markup(text)  # noqa: S704 - matplotlib escapes its texts, and all others are escaped above

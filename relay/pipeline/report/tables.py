@@ -37,7 +37,7 @@ FEW = 4
 """How many columns a phone has room for."""
 _DETAIL = 240
 _NEVER = Latency(0, 0, 0)
-"""In place of earlier latencies if there were messages then, but none of them was measured."""
+"""Used as earlier latencies if there were messages before, but no latency was measured."""
 
 
 class Cell(NamedTuple):
@@ -56,7 +56,7 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HtmlTable:
-    """One table; `named` makes the first cell of a row its heading, `left_out` says what is not shown."""
+    """One table. `named` makes the first cell of a row the row's heading; `left_out` says what is not shown."""
 
     id: str
     caption: str
@@ -145,7 +145,7 @@ def failing_keys(numbers: Numbers, before: Numbers) -> HtmlTable:
 
 
 def _known(before: Numbers, found: Mapping[tuple[str, str | None], int], key: tuple[str, str | None]) -> int | None:
-    """The number of dead messages before; None if nothing at all was counted then."""
+    """The number of dead messages in the span before; None if nothing at all was counted in that span."""
     return found.get(key, 0) if before.exchanges else None
 
 
@@ -249,7 +249,7 @@ def _percentiles(measured: Latency | None, before: Latency | None) -> tuple[Cell
 
 
 def _changed(say: Callable[[float], str], now: float, before: float | None) -> Cell:
-    """A figure with its change since the span before; without a change if nothing was counted then."""
+    """A figure with its change since the span before; without the change if nothing was counted in that span."""
     return Cell(say(now), "" if before is None else change(now, before))
 
 

@@ -1,4 +1,4 @@
-"""Texts and numbers as the page shows them: an application's text in a form that cannot break the page, numbers in common units."""
+"""Formats texts and numbers for the page: an application's text in a form that cannot break the page, numbers in common units."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Unicode categories of invisible characters: controls, direction marks, lone surrogates, private and unassigned characters, line ends."""
 _JOINER = "\u200d"
 _SMALL = 1e-6
-"""For a smaller share the page says only that it is below this one."""
+"""The smallest share that is shown as a number; a smaller one is shown as below this value."""
 _TIMES = 10
 """Growth by this factor or more is shown as a factor, not in percent."""
 _SIZES = {unit: 1000**power for power, unit in enumerate(("B", "kB", "MB", "GB", "TB", "PB"))}
@@ -66,7 +66,7 @@ def rate(messages: float, seconds: float) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A duration in the unit that suits it, with two or three digits."""
+    """A duration in a suitable unit, with two or three digits."""
     for unit, size, next_size in (("ms", _MILLISECOND, _SECOND), ("s", _SECOND, _MINUTE), ("min", _MINUTE, _HOUR), ("h", _HOUR, 2 * _DAY)):
         if value < next_size:
             return f"{_short(value / size)} {unit}"
@@ -74,7 +74,7 @@ def milliseconds(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """As `milliseconds`, for seconds."""
+    """The same as `milliseconds`, for a value in seconds."""
     return milliseconds(value * 1000)
 
 
@@ -109,7 +109,7 @@ def points(now: float | None, before: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes in the decimal unit that suits them."""
+    """A number of bytes in a suitable decimal unit."""
     if value is None:
         return NOTHING
     unit = next((unit for unit in _SIZES if value < 1000 * _SIZES[unit]), "PB")
@@ -117,7 +117,7 @@ def size(value: float | None) -> str:
 
 
 def when(moment: datetime | None) -> str:
-    """A time in UTC, to the second; the page says once that all of them are UTC."""
+    """A time in UTC, to the second; the page says once that all times are in UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S") if moment else NOTHING
 
 

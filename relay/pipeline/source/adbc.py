@@ -1,4 +1,4 @@
-"""Rows as Arrow batches, straight from PostgreSQL's binary COPY; each error as one sentence. Runs inside Spark's tasks."""
+"""Reads rows as Arrow batches from PostgreSQL's binary COPY, and turns each error into one sentence. Runs in Spark's tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from relay.postgres.errors import veiled
 from relay.postgres.session_settings import PIN
 
 BYTES_OF_A_BATCH = 16 << 20
-"""About the size of one Arrow batch: memory holds a few batches, or a few rows if a single row is larger."""
+"""About the size of one Arrow batch in bytes. A few batches are in memory, or a few rows if a single row is larger."""
 
 
 class AdbcConnection:
@@ -33,7 +33,7 @@ class AdbcConnection:
             return row
 
     def batches(self, statement: str) -> Iterator[pa.RecordBatch]:
-        """The statement's rows; about BYTES_OF_A_BATCH at a time are in memory."""
+        """The statement's rows in batches of about BYTES_OF_A_BATCH."""
         with sentences():
             self._cursor.execute(statement)
             reader = self._cursor.fetch_record_batch()
@@ -53,7 +53,7 @@ def connected(conninfo: str) -> Iterator[AdbcConnection]:
         UnreachableError: PostgreSQL does not answer, or its connection was lost while rows were read.
         PipelineError: PostgreSQL refused a statement.
     """
-    # Imported in the task that uses it: a native driver cannot be sent to a task.
+    # Imported in the task, because a native driver cannot be sent to a task.
     from adbc_driver_postgresql import StatementOptions, dbapi  # type: ignore[import-untyped]  # noqa: PLC0415
 
     with sentences():
@@ -67,7 +67,7 @@ def connected(conninfo: str) -> Iterator[AdbcConnection]:
 
 @contextmanager
 def sentences() -> Iterator[None]:
-    """Turn ADBC's errors into one sentence each. While rows are read, errors come from Arrow, as an OSError without a SQLSTATE."""
+    """Turn each of ADBC's errors into one sentence. During the reading of rows, Arrow raises an OSError without a SQLSTATE."""
     from adbc_driver_manager import Error  # noqa: PLC0415 - as above
 
     try:
@@ -97,9 +97,12 @@ def sentence(error: Exception) -> PipelineError:
 
 
 _SEVERITY = re.compile(r"\]: ([^\s:]+(?: [^\s:]+)*):  ")
-"""The severity of a server's error, in the server's language. Only a server writes two spaces there; libpq's own messages have none."""
+"""The severity of a server's error, in the server's language. Only a server's message has two spaces there, libpq's own messages do not."""
 
 
 def _guessed(words: str, severity: str) -> str:
-    """The text of an error without a SQLSTATE, which may quote data: an English text is cut at the first quote, any other is left out."""
+    """The text of an error without a SQLSTATE.
+
+    It may quote data, so an English text is cut at the first quote, and a text in another language is left out.
+    """
     return re.sub(r'".*', '"…"', words) if severity in {"", "ERROR", "FATAL"} else "in its own language"

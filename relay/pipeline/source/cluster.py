@@ -1,4 +1,4 @@
-"""Which PostgreSQL a lake was filled from: transaction ids mean nothing in another cluster, or on another timeline of the same cluster."""
+"""Identifies the PostgreSQL server that filled a lake: transaction ids are meaningless in another cluster or on another timeline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _NAMES = {"system_identifier": "cluster", "database": "database", "schema": "sch
 
 @dataclass(frozen=True)
 class Cluster:
-    """A server's archive: cluster, timeline, database, schema; all below `safe` can be exported, `next` is the next transaction's id."""
+    """The identity of a server's archive: cluster, timeline, database and schema.
+
+    All transactions below `safe` can be exported; `next` is the next transaction's id.
+    """
 
     system_identifier: str
     timeline: int
@@ -35,43 +38,43 @@ class Cluster:
 
 
 def unfinished(cluster: Cluster) -> dict[str, str]:
-    """The table's properties during an adoption: they match no cluster, and an adoption that begins with them reads from 0."""
+    """The table's properties during an adoption. They match no cluster; an adoption that finds them reads from transaction 0."""
     return {**cluster.properties, f"{_PREFIX}system_identifier": f"{cluster.system_identifier}{_UNFINISHED}"}
 
 
 def read(database: Database) -> Cluster:
-    """The cluster as it is now; errors as `Database.fetch`."""
+    """The current state of the cluster; raises the same errors as `Database.fetch`."""
     system, timeline, name, safe, following, standby = database.one("read_cluster")
     return Cluster(system, timeline, name, database.schema, safe, following, standby)
 
 
 def primary(database: Database) -> Cluster:
-    """The server that records how far the export is; PipelineError if it is a standby, which cannot record it."""
+    """The server, which must be a primary: raises PipelineError for a standby, which cannot record the export's progress."""
     if (cluster := read(database)).standby:
         raise PipelineError("RELAY_PIPELINE_DATABASE_URL names a standby: name the primary, and the standby in RELAY_PIPELINE_REPLICA_URL.")
     return cluster
 
 
 def check_form(properties: Mapping[str, str]) -> None:
-    """LakeError if the relay did not make the table, or if this version does not know the table's form."""
+    """Raise LakeError if the relay did not create the table, or if this version does not know the table's form."""
     if (form := properties.get(f"{_PREFIX}format")) not in {FORMAT, *OLDER_FORMATS}:
         what = "was not made by `relay pipeline export`" if form is None else f"is of form {form}, this version knows {FORMAT}"
         raise LakeError(f"The lake's table archive {what}: correct RELAY_LAKE_URL, or use the version that made it.")
 
 
 def refuses_older(properties: Mapping[str, str]) -> bool:
-    """Whether versions that know only older forms refuse the lake: they do once this version has exported to it."""
+    """Whether versions that know only older forms refuse the lake. They do so after the first export by this version."""
     return properties.get(f"{_PREFIX}format") == FORMAT
 
 
 def differences(properties: Mapping[str, str], cluster: Cluster) -> dict[str, tuple[str, str]]:
-    """Where lake and server disagree about the origin of the rows: by name, the lake's value and the server's value."""
+    """The properties in which lake and server disagree about the origin of the rows: name → (lake's value, server's value)."""
     pairs = {name: (properties.get(f"{_PREFIX}{name}", "none"), cluster.properties[f"{_PREFIX}{name}"]) for name in _NAMES}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def gone_back(position: int, cluster: Cluster) -> dict[str, tuple[str, str]]:
-    """As `differences`, if the lake is ahead of the server: a backup or a copy of the server's disk was restored."""
+    """A difference like those of `differences` if the lake is ahead of the server: a backup or a copy of the server's disk was restored."""
     return {"position": (str(position), str(cluster.next))} if position > cluster.next else {}
 
 
@@ -95,7 +98,7 @@ def _is_unfinished(found: Mapping[str, tuple[str, str]]) -> bool:
 
 
 def _cut_short(found: Mapping[str, tuple[str, str]]) -> PipelineError:
-    """The error about an adoption that was not finished; it says whether this archive or which other one began it."""
+    """The error about an unfinished adoption; it names the archive that began the adoption, this one or another."""
     pairs = {name: (lake.removesuffix(_UNFINISHED), server) for name, (lake, server) in found.items()}
     other = [f"{_NAMES[name]} {lake} (this is {server})" for name, (lake, server) in pairs.items() if lake != server]
     if not other:

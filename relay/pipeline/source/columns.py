@@ -1,4 +1,4 @@
-"""The archive's columns as the catalog has them: the type of each in the lake, and the SQL that selects it; no I/O."""
+"""The archive's columns from PostgreSQL's catalog: the type of each in the lake, and the SQL expression that selects it. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY = pa.field("day", pa.date32(), nullable=False)
 TABLE = "archive"
 """The lake's table of the archive."""
 FORMAT = "2"
-"""Version of this layout, a property of the table. Since 2 each export's commit carries an epoch; a commit without one would undo that."""
+"""Version of this layout, a property of the table. Since version 2 each export's commit carries an epoch; older versions write none."""
 OLDER_FORMATS = ("1",)
 """Versions that the next export upgrades."""
 
@@ -34,25 +34,26 @@ _ARROW = {
     "timestamptz": INSTANT,
     "xid8": pa.int64(),
 }
-"""The lake's type for a type of PostgreSQL. Values of other types are stored as the text that the server prints, which loses nothing."""
+"""The lake's types for PostgreSQL's types. Values of other types are stored as the text that the server prints, so nothing is lost."""
 _AS_IT_IS = frozenset(_ARROW) - {"xid8"} | {"text"}
 _BOUNDED = {
     "timestamptz": ("0001-01-01 00:00:00+00", "9999-12-31 23:59:59.999999+00"),
     "date": ("0001-01-01", "9999-12-31"),
     "xid8": ("0", str((1 << 63) - 2)),
 }
-"""For types with values that the lake's types lack: the first and the last value that the lake can hold."""
+"""The first and the last value that the lake can store, for types whose range is wider in PostgreSQL."""
 CODES = {"timestamptz": "time_out_of_range", "date": "time_out_of_range", "xid8": "xid_out_of_range"}
-"""The code of a row with a value beyond these; such a row stays in PostgreSQL only."""
+"""The code of a row with a value outside these bounds; the row stays in PostgreSQL and is not exported."""
 NOT_NULL = frozenset({"xid", "seq", "archived_at", "archived_xid"})
-"""Identity and cursors. All other columns may be null in the lake, so that a column that loses its NOT NULL changes nothing there."""
+"""Columns that are never null: identity and cursors. In the lake all others are nullable, so a dropped NOT NULL changes nothing there."""
 
 
 class ArchiveColumn(NamedTuple):
     """A column of the archive: its name, and its type's name in PostgreSQL's catalog.
 
-    Rows that are older than a column with a constant default show `older`, here in the form of checksums. No row stores this value, and the
-    lake has null instead. Rows archived by transactions below `below` may be that old; see `relay.pipeline.lake.added_columns`.
+    Rows that are older than a column with a constant default show this default, `older` (here in the form of checksums). No row stores the
+    value, and the lake has null instead. Rows archived by transactions below `below` may be older than the column; see
+    `relay.pipeline.lake.added_columns`.
     """
 
     name: str
@@ -62,17 +63,17 @@ class ArchiveColumn(NamedTuple):
 
     @property
     def field(self) -> pa.Field:
-        """The column in the lake."""
+        """The column's name and type in the lake."""
         return pa.field(self.name, _ARROW.get(self.kind, pa.string()), nullable=self.name not in NOT_NULL)
 
     @property
     def is_gained(self) -> bool:
-        """Whether rows of this lake may be older than the column."""
+        """Whether this lake may have rows that are older than the column."""
         return self.older is not None and self.below > 0
 
     @property
     def readable(self) -> sql.Composable:
-        """The column's value, or null if PostgreSQL cannot print it: reading such a value would fail the whole statement."""
+        """SQL for the column's value, or null if PostgreSQL cannot print the value: reading it would fail the whole statement."""
         name = sql.Identifier(self.name)
         if self.name != "content":
             return name
@@ -88,12 +89,12 @@ class ArchiveColumn(NamedTuple):
 
 
 def schema_of(columns: Iterable[ArchiveColumn]) -> pa.Schema:
-    """The archive's schema in the lake, with the partition column last; columns that are added later follow it."""
+    """The archive's schema in the lake, with the partition column last; columns that are added later come after the partition column."""
     return pa.schema([*(column.field for column in columns), DAY])
 
 
 def check_names(columns: Iterable[ArchiveColumn], there: Iterable[str] = ()) -> None:
-    """Check that the lake's table can have these columns next to its own: names that differ only in case are the same name to the lake.
+    """Check that the lake's table can have these columns next to its own: for the lake, names that differ only in case are equal.
 
     Raises:
         PipelineError: a column has the partition column's name, or differs from another column in case only.
@@ -122,20 +123,21 @@ def select_list(columns: Sequence[ArchiveColumn]) -> sql.Composed:
 
 
 def guarded_list(columns: Sequence[ArchiveColumn]) -> sql.Composed:
-    """As `select_list`, but the statement fails at a row that no lake can hold, and its error names the row."""
+    """The same as `select_list`, but the statement fails at a row that no lake can store, and its error names the row."""
     guard = sql.SQL("CASE WHEN {fault} IS NULL THEN {seq} ELSE ({words} || xid || ',' || {seq})::bigint END AS {seq}")
     seq = guard.format(fault=fault(columns), words=sql.Literal(OUT_OF_BOUNDS), seq=sql.Identifier("seq"))
     return sql.SQL(", ").join(seq if column.name == "seq" else column.expression for column in columns)
 
 
 OUT_OF_BOUNDS = "no lake can hold the archive's row (xid, seq) "
-"""The text that PostgreSQL quotes in its error about such a row."""
+"""The text that PostgreSQL's error quotes for a row that no lake can store."""
 
 
 def fault(columns: Sequence[ArchiveColumn]) -> sql.Composed:
-    """SQL expression of the code that says why no lake can hold a row; null for a row that one can hold.
+    """SQL expression of the code that says why no lake can store a row; null for all other rows.
 
-    ADBC would silently turn such a time into another date. Only transaction ids up to 2^63 - 2 fit the lake's columns and a `RowRange`.
+    ADBC would silently turn a time out of range into another date. A transaction id above 2^63 - 2 does not fit the lake's columns and a
+    `RowRange`.
     """
     cases = [
         sql.SQL("WHEN {} THEN {}").format(_beyond(kind, names), sql.Literal(CODES[kind]))
@@ -146,7 +148,7 @@ def fault(columns: Sequence[ArchiveColumn]) -> sql.Composed:
 
 
 def _beyond(kind: str, names: Sequence[str]) -> sql.Composed:
-    """Whether a value of a row is out of bounds; never null, because a comparison with null is not TRUE."""
+    """SQL condition: a value of the row is out of bounds. The condition is never null, because `IS TRUE` treats null as false."""
     low, high = (sql.SQL("{}::{}").format(sql.Literal(bound), sql.SQL(kind)) for bound in _BOUNDED[kind])
     tests = [sql.SQL("{0} < {1} OR {0} > {2}").format(sql.Identifier(name), low, high) for name in names]
     return sql.SQL("({}) IS TRUE").format(sql.SQL(" OR ").join(tests))

@@ -1,4 +1,4 @@
-"""The pipeline's connection to PostgreSQL for small statements: one at a time, each error as one sentence."""
+"""The pipeline's connection to PostgreSQL for small statements: runs one at a time, and turns each error into one sentence."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _USUAL = {
     "keepalives_count": "3",
     "tcp_user_timeout": "20000",
 }
-"""Defaults that a conninfo may override: with them a dead peer is noticed within half a minute."""
+"""Defaults that a conninfo may override. With these values a dead peer is detected within half a minute."""
 CANCEL_SECONDS = 5
-"""Seconds that a request to cancel a statement may take: it has a connection of its own, which gets no answer if the network is lost."""
+"""Seconds that a request to cancel a statement may take. The request has its own connection, which may get no answer."""
 _OUTDATED = "The schema is missing or too old: run `relay migrate`, or correct RELAY_PIPELINE_DATABASE_URL and RELAY_SCHEMA"
 _SENTENCES: Mapping[type[psycopg.Error], str] = {
     errors.UndefinedTable: _OUTDATED,
@@ -45,24 +45,26 @@ _SENTENCES: Mapping[type[psycopg.Error], str] = {
 }
 _ETL = "etl"
 _ROLES: Mapping[str, str] = dict.fromkeys(("read_replay_ledger", "enqueue_replayed", "read_refusal"), "replayer")
-"""Statements that need another role."""
+"""Statements that need another role than `etl`."""
 GONE = ("57P", "08", "53300")
-"""SQLSTATEs, or their beginnings, of a lost connection or of a server that accepts no more connections."""
+"""SQLSTATEs, or their first characters, of a lost connection or of a server that accepts no more connections."""
 
 
 class TooLongError(PipelineError):
-    """A statement was ended because its snapshot held up the queue's clean-up for long enough; a smaller one may pass."""
+    """A statement was cancelled at the time limit, because its snapshot delays the queue's clean-up. A smaller statement may succeed."""
 
 
 class Database:
-    """PostgreSQL with the archive in `schema`; connects at the first statement, and again after a loss. Never shows its conninfo.
+    """PostgreSQL with the archive in `schema`.
+
+    It connects at the first statement, and again after a loss of the connection. `repr` does not show the conninfo.
 
     Args:
-        conninfo: a URL or conninfo of libpq; if it is empty, the variables `PG*` say everything.
-        schema: where the queue's tables live.
-        connections: how many connections a job's tasks have open at a time, however many tasks there are; this object's own is not counted.
-        snapshot_seconds: how long a statement may keep its snapshot, which delays the queue's clean-up.
-        replica: conninfo of a standby that rows are read from.
+        conninfo: a URL or conninfo of libpq; if it is empty, the variables `PG*` apply.
+        schema: the schema of the queue's tables.
+        connections: how many connections the tasks of a job have open at a time; this object's own connection is not counted.
+        snapshot_seconds: how long a statement may hold its snapshot, which delays the queue's clean-up.
+        replica: conninfo of a standby from which rows are read.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class Database:
         self._connection: psycopg.Connection[Any] | None = None
 
     def fetch(self, name: str, values: Mapping[str, object] | None = None) -> list[tuple[Any, ...]]:
-        """The rows of the statement `queries/<name>.sql`, or none if it has no result; it is committed at once.
+        """Run the statement `queries/<name>.sql` and commit it; return its rows, or an empty list if it has no result.
 
         Raises:
             UnreachableError: PostgreSQL does not answer.
@@ -88,15 +90,16 @@ class Database:
             return cursor.fetchall() if cursor.description else []
 
     def one(self, name: str, values: Mapping[str, object] | None = None) -> tuple[Any, ...]:
-        """The only row of the statement `queries/<name>.sql`; errors as `fetch`."""
+        """The only row of the statement `queries/<name>.sql`; raises the same errors as `fetch`."""
         [row] = self.fetch(name, values)
         return row
 
     @contextmanager
     def limited(self, seconds: float, *, role: str = _ETL) -> Iterator[psycopg.Connection[Any]]:
-        """As `connection`, in a transaction in which each statement is cancelled after so many seconds; 0 means no limit.
+        """The same as `connection`, in a transaction in which each statement is cancelled after `seconds`; 0 means no limit.
 
-        Behind a PgBouncer in transaction mode no setting would outlast the transaction. Errors as `connection`, and TooLongError.
+        The transaction is needed because behind a PgBouncer in transaction mode no setting outlasts a transaction. Raises the same errors
+        as `connection`, and TooLongError.
         """
         begin = time.monotonic()
         try:
@@ -112,7 +115,7 @@ class Database:
     def connection(self, *, role: str = _ETL) -> Iterator[psycopg.Connection[Any]]:
         """The autocommit connection, for transactions (`with connection.transaction()`) and COPY.
 
-        Driver errors become a PipelineError; if a permission is missing, its sentence names `role` as the role to grant.
+        Each driver error becomes a PipelineError. If a permission is missing, the sentence names `role` as the role to grant.
         """
         try:
             yield self._connected()
@@ -126,13 +129,13 @@ class Database:
         return rendered(name, self.schema)
 
     def columns(self) -> list[ArchiveColumn]:
-        """The archive's columns in catalog order; errors as `fetch`, and PipelineError if no lake can have them all."""
+        """The archive's columns in catalog order; raises the same errors as `fetch`, and PipelineError if no lake can have all of them."""
         columns = [ArchiveColumn(*row) for row in self.fetch("read_columns", {"schema": self.schema})]
         check_names(columns)
         return columns
 
     def complete_conninfo(self, job: str) -> str:
-        """Conninfo for the tasks of a job, also on another machine: it spells out what `PG*`, a service or a password file set."""
+        """Conninfo for the tasks of a job, also on another machine: it contains the values from `PG*`, a service or a password file."""
         with self.connection() as connection:
             info = connection.info
             secret = {"password": info.password} if info.password else {}
@@ -143,7 +146,7 @@ class Database:
             return make_conninfo("", **{name: value for name, value in known.items() if name not in {"passfile", "service"}} | held)
 
     def cancel(self) -> None:
-        """Cancel the running statement, if there is one; a commit is completed all the same."""
+        """Cancel the running statement, if there is one; a commit that has begun is still completed."""
         if self._connection is not None:
             request_cancel(self._connection)
 
@@ -167,7 +170,7 @@ class Database:
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
             conninfo = make_conninfo("", **{**_USUAL, **_parts(self._conninfo), "client_encoding": ENCODING})
-            # A PgBouncer in transaction mode may be in between: nothing is prepared, and only `pin` sets anything.
+            # A PgBouncer in transaction mode may be in between, so nothing is prepared, and only `pin` changes a setting.
             connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
             pin(connection)
             self._connection = connection
@@ -181,7 +184,7 @@ def request_cancel(connection: psycopg.Connection[Any]) -> None:
 
 
 def sentence(error: psycopg.Error, role: str = _ETL) -> PipelineError:
-    """A driver's error in one sentence with what to do, without passwords and values of rows."""
+    """A driver's error as one sentence that says what to do, without passwords and values of rows."""
     primary = reason(error)
     advice = untranslatable(error) or next((text for kind, text in _SENTENCES.items() if isinstance(error, kind)), None)
     if advice:

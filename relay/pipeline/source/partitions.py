@@ -1,4 +1,4 @@
-"""Partitions of the archive, and the ranges that are compared one by one: which rows of PostgreSQL and of the lake are in each."""
+"""Partitions of the archive, and the ranges in which they are compared: each defines its rows in PostgreSQL and in the lake."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from relay.pipeline.source.ranges import BEYOND, RowRange
 
 DEAD = "queue_message_dead"
 END = 1 << 64
-"""Above every possible transaction id; no lake has ids of the upper half."""
+"""A number above every possible transaction id; no lake has ids of the upper half."""
 _DAILY, _REJECTED = ("success", "discarded"), ("rejected", "failed", "lock_expired")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class ArchivePartition:
-    """A partition: its table's name, the results of its rows, and the times of its rows (UTC, both bounds included; None is no bound)."""
+    """A partition: its table's name, and the results and times of its rows (UTC, both bounds included; None is no bound)."""
 
     name: str
     results: tuple[str, ...]
@@ -52,15 +52,19 @@ class ArchivePartition:
         return (self.since is None or self.since.date() <= day) and (self.last is None or day <= self.last.date())
 
     def values(self) -> dict[str, object]:
-        """Parameters of the statements on it. Without a bound, rows with infinite times are found too, and differ from the lake."""
+        """Parameters of the statements on the partition.
+
+        Without a bound, rows with infinite times are found too, and differ from the lake.
+        """
         return {"results": list(self.results), "since": self.since or "-infinity", "last": self.last or "infinity"}
 
 
 @dataclass(frozen=True)
 class PartitionRange:
-    """Rows of a partition that are compared together, and the lake's files that may hold some of them, as paths relative to the table.
+    """Rows of a partition that are compared together, and the lake's files that may have them, as paths relative to the table.
 
-    Rows with ids of the future came with another cluster's dump; the export took them all when it began. `foreign` selects only these.
+    Rows whose transaction ids lie in the future came with another cluster's dump; the first export copied all of them. `foreign` selects
+    only these rows.
     """
 
     partition: ArchivePartition
@@ -74,7 +78,7 @@ class PartitionRange:
         return cls(partition, RowRange(0, END), files, foreign=True)
 
     def values(self) -> dict[str, object]:
-        """Parameters of the statements on it."""
+        """Parameters of the statements on the range."""
         cut = self.cut
         high = None if cut.high == END else str(cut.high)
         bounds = {"low": str(cut.low), "high": high, "part": cut.part, "parts": cut.parts, "foreign": self.foreign}
@@ -97,7 +101,7 @@ class PartitionRange:
         return replace(self, cut=replace(self.cut, low=max(self.cut.low, transaction)))
 
     def chosen(self, batch: pa.RecordBatch) -> pa.Array:
-        """Which rows of a batch from the lake are in the range."""
+        """A mask of the rows of a lake's batch that are in the range."""
         position = np.asarray(batch.column("archived_xid"))
         found = (position >= min(self.cut.low, BEYOND)) & (position < min(self.cut.high, BEYOND))
         if self.cut.parts > 1:

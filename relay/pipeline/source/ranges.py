@@ -1,4 +1,4 @@
-"""How a batch is cut into tasks by number of rows, so that each row is read exactly once. Pure."""
+"""Cuts a batch into tasks by number of rows, so that each row is read exactly once. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 STEP = 5_000
-"""Rows between two marks: how finely a batch can be cut."""
+"""Rows between two marks. A mark is the transaction id of every STEP-th row; a batch can be cut only at marks."""
 LEAST = 20_000
-"""With fewer rows, a further task costs more than it saves."""
+"""The least number of rows of a cut: with fewer rows, a further task costs more than it saves."""
 BEYOND = (1 << 63) - 1
-"""Above every transaction's id."""
+"""A number above every transaction id that a lake can store."""
 
 
 @dataclass(frozen=True)
 class RowRange:
-    """Rows with `low <= archived_xid < high` whose `seq` leaves `part` when divided by `parts`."""
+    """Rows with `low <= archived_xid < high` and `seq % parts == part`."""
 
     low: int
     high: int
@@ -50,7 +50,7 @@ def batch_of(start: int, safe: int, counted: tuple[int, int, Sequence[int]], mos
 
 
 def cuts(batch: ExportBatch, *, slots: int, largest: int) -> list[RowRange]:
-    """The batch in cuts of about `largest` rows at most, for `slots` tasks at a time; together they cover [start, end), each row once."""
+    """Divide the batch into cuts of at most about `largest` rows, for `slots` parallel tasks; each row of the batch is in one cut."""
     target = min(largest, max(LEAST, -(-batch.rows // slots)))
     chosen = batch.marks[:: max(1, -(-target // STEP))]
     often = Counter(chosen)
@@ -58,18 +58,18 @@ def cuts(batch: ExportBatch, *, slots: int, largest: int) -> list[RowRange]:
 
 
 def whole(low: int, rows: int, largest: int) -> list[RowRange]:
-    """Everything from `low` on, in cuts of about `largest` rows."""
+    """All rows from `low` on, in cuts of about `largest` rows."""
     return list(_divided(low, BEYOND, -(-rows // largest))) if rows else []
 
 
 def shares(cuts: Sequence[RowRange], number: int) -> tuple[tuple[RowRange, ...], ...]:
-    """The cuts, in their order, in at most `number` shares of as many cuts each, give or take one; a task reads one share."""
+    """The cuts, in their order, in at most `number` shares with about equally many cuts; a task reads one share."""
     count = min(number, len(cuts))
     return tuple(tuple(cuts[len(cuts) * part // count : len(cuts) * (part + 1) // count]) for part in range(count))
 
 
 def _cuts(batch: ExportBatch, often: Counter[int], first: int) -> Iterator[RowRange]:
-    """Each mark begins a cut; a mark that occurs several times is a huge transaction, which is divided by `seq`."""
+    """Begin a cut at each mark. A mark that occurs several times is a huge transaction, which is divided by `seq`."""
     low = batch.start
     for mark in sorted(often):
         if mark > low and mark != first:

@@ -1,4 +1,4 @@
-"""A standby that rows are read from, so that the primary need not send them; an export reaches only as far as the standby."""
+"""A standby from which rows are read instead of the primary. An export ends at the last transaction that the standby has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.pipeline.source.database import Database
 
 @dataclass(frozen=True)
 class Replica:
-    """A standby as it is now. It has all rows that were archived below `safe`, and none will be added below."""
+    """The current state of a standby. It has all rows that transactions below `safe` have archived, and no such row will be added."""
 
     database: Database
     safe: int
@@ -20,16 +20,16 @@ class Replica:
     paused: bool
 
     def __str__(self) -> str:
-        """How far the standby is."""
+        """How far the standby is behind the primary."""
         behind = f"{self.behind_bytes:,} bytes of log behind the primary" if self.behind_bytes else "level with the primary"
         return f"rows are read from the replica, which is {behind}" + (", and its replay is paused" if self.paused else "")
 
 
 def read(database: Database, primary: Cluster) -> Replica | None:
-    """The replica that the settings name; None if they name none.
+    """The replica that the settings name; None if they name no replica.
 
     Raises:
-        PipelineError: the replica is no standby of this primary.
+        PipelineError: the replica is not a standby of this primary.
         UnreachableError: the replica or the primary does not answer.
     """
     if (replica := database.replica) is None:

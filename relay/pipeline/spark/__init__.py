@@ -1,1 +1,1 @@
-"""Spark's session and work in its tasks."""
+"""The Spark session of the pipeline, and functions that run in Spark's tasks."""

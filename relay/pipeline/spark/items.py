@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WORTH_STARTING = 8
-"""From this many items on a session is started; its start takes as long as a few items."""
+"""A session is started for this many items or more; its start takes as long as the work on a few items."""
 _DDL = "number long, result binary"
 _SCHEMA = pa.schema([("number", pa.int64()), ("result", pa.binary())])
 
@@ -32,7 +32,7 @@ class Carrier:
     """Runs work on items in Spark's tasks; in this process for few items, without `spark`, or if Spark does not start.
 
     Args:
-        spark: starts, or returns, the session.
+        spark: returns the session, and starts it if needed.
         say: is called with the reason if Spark does not start.
         most: how many tasks run at a time.
     """
@@ -45,7 +45,7 @@ class Carrier:
         """The result for each item, in order. `work`, items and results are sent between processes: keep them small and picklable.
 
         Raises:
-            PipelineError, UnreachableError, LakeError: as `work` does, or Spark could not run it.
+            PipelineError, UnreachableError, LakeError: `work` raised the error, or Spark could not run `work`.
         """
         session = self._session(len(items))
         if session is None:

@@ -1,4 +1,4 @@
-"""The Spark session of the pipeline's jobs: Java found, times in UTC, no secret in its configuration."""
+"""Starts the Spark session of the pipeline's jobs: finds Java, sets UTC, and keeps secrets out of the configuration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
 }
-"""If Spark runs for one command only: no web page and no log; the job reports a failure in one sentence."""
+"""Settings for a Spark that runs for one command only: no web page and no log. The job itself reports a failure in one sentence."""
 _NOISE = ("WARNING: Using incubator modules", "Setting default log level to", "To adjust logging level use", "Setting Spark log level to")
 """Beginnings of the lines that the JVM prints at each start, whatever the log settings."""
 
@@ -83,7 +83,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 def _start_quietly(builder: SparkSession.Builder) -> None:
-    """Start the JVM and pass on what it prints, except the noise; the builder then finds the context of this JVM."""
+    """Start the JVM and pass on its output without the lines of `_NOISE`; the builder then finds the context of this JVM."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - as above
 
     if SparkContext._gateway is not None:  # noqa: SLF001 - a JVM that an earlier session has started
@@ -142,7 +142,10 @@ def _pass_on(read: int) -> None:
 
 
 def _fitted(session: SparkSession) -> SparkSession:
-    """Shuffle in as many parts as there are cores, unless a number was chosen: with Spark's 200, 12 s of work took 42 s on two cores."""
+    """Shuffle in as many parts as there are cores, unless a number was set.
+
+    With Spark's default of 200 parts, 12 s of work took 42 s on two cores.
+    """
     context = session.sparkContext
     if not context.getConf().contains(_PARTS):
         session.conf.set(_PARTS, str(max(2, context.defaultParallelism)))
@@ -150,7 +153,7 @@ def _fitted(session: SparkSession) -> SparkSession:
 
 
 def started() -> bool:
-    """Whether this process has a session already."""
+    """Whether this process already has a session."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark.sql import SparkSession  # noqa: PLC0415 - as above
@@ -162,7 +165,7 @@ def _builder(builder: SparkSession.Builder, app: str, master: str | None, option
     master = master or os.environ.get("SPARK_MASTER")
     local = _is_local(master)
     if local:
-        # Workers use the driver's Python, whatever `python3` is on the PATH.
+        # Workers use the driver's Python, not the `python3` on the PATH.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     settings = {**(_local() if local else {}), **_ALWAYS, **options}
@@ -179,7 +182,7 @@ def _is_local(master: str | None) -> bool:
 
 
 def _local() -> dict[str, str]:
-    """Settings for Spark on this machine. An option of the JVM is among them, so they must be set before the JVM starts."""
+    """Settings for Spark on this machine. They include an option of the JVM, so they must be set before the JVM starts."""
     quiet = files("relay.pipeline") / "log4j2.properties"
     return {**_LOCAL, "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={quiet}"}
 
@@ -196,7 +199,7 @@ def _usual_master() -> str | None:
 
 
 def _submitted() -> bool:
-    """Whether spark-submit started this process; its settings then hold."""
+    """Whether spark-submit started this process; in this case its settings apply."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 

@@ -1,4 +1,4 @@
-"""Work by number in Spark's tasks; errors of a task reach the driver as they were."""
+"""Runs a function for each number in Spark's tasks; the driver raises a task's error with its original type and text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Read = Callable[[int], Iterator[pa.RecordBatch]]
 _MARK = re.compile(r"\[relay (\w+)\] (.*?) \[end\]", re.DOTALL)
 _PART: ContextVar[str | None] = ContextVar("part", default=None)
-"""The number of the current task and of all tasks; a process of Spark runs several tasks one after the other."""
+"""The number of the current task and the number of all tasks. One process of Spark runs several tasks, one after the other."""
 _LONGEST = 63
 """Bytes of a name that PostgreSQL keeps."""
 _EXECUTORS = {
@@ -43,9 +43,10 @@ _KINDS = {kind.__name__: kind for kind in (PipelineError, UnreachableError, Lake
 
 
 def by_number(spark: SparkSession, count: int, read: Read, schema: StructType | str, *, most: int | None = None) -> DataFrame:
-    """The rows that `read` gives for each number below `count`. `read` is sent to the tasks; see `failure` for its errors.
+    """The rows that `read` returns for each number below `count`. `read` is sent to the tasks; see `failure` for its errors.
 
-    Each number has a task of its own. If there are more numbers than `most`, `most` tasks share them, and each takes one after the other.
+    Each number has a task of its own. If there are more numbers than `most`, they are shared by `most` tasks, which work on one after the
+    other.
     """
     tasks = max(1, count if most is None else min(count, most))
     return spark.range(0, count, 1, tasks).mapInArrow(in_task(read, tasks), schema)
@@ -55,8 +56,8 @@ def collected(spark: SparkSession, count: int, read: Read, schema: StructType | 
     """The rows of `by_number`, which must be few; after an interrupt no task continues.
 
     Raises:
-        PipelineError: a task failed, with its sentence, or Spark failed, with the first line of its error.
-        UnreachableError, LakeError: as in the task.
+        PipelineError: a task failed (the text is the task's error), or Spark failed (the text is the first line of Spark's error).
+        UnreachableError, LakeError: a task raised this error.
     """
     try:
         return by_number(spark, count, read, schema, most=most).collect()
@@ -69,7 +70,7 @@ def collected(spark: SparkSession, count: int, read: Read, schema: StructType | 
 
 
 def in_task(read: Read, tasks: int = 1) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The function for `mapInArrow` over the numbers."""
+    """A function for `mapInArrow` that calls `read` for each number."""
 
     def run(numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _note_part(tasks)
@@ -77,7 +78,7 @@ def in_task(read: Read, tasks: int = 1) -> Callable[[Iterable[pa.RecordBatch]], 
             try:
                 yield from read(number)
             except PipelineError as error:
-                # This form survives Spark's wrapping. The cause is left out: its text could hold a row or a secret.
+                # An error of this form survives Spark's wrapping. The cause is left out, because its text could contain a row or a secret.
                 raise RuntimeError(f"[relay {type(error).__name__}] {error} [end]") from None
 
     return run
@@ -94,7 +95,8 @@ def named(conninfo: str) -> str:
 def _note_part(tasks: int) -> None:
     """Store the task's number for `named`.
 
-    This is not a nested function: Spark would pickle that one with the variables that it uses, and a `ContextVar` cannot be pickled.
+    This must not be a nested function. Spark would pickle a nested function with the variables that it uses, and a `ContextVar` cannot be
+    pickled.
     """
     from pyspark import TaskContext  # noqa: PLC0415 - Spark only where it is used
 
@@ -103,7 +105,7 @@ def _note_part(tasks: int) -> None:
 
 
 def failure(error: Exception) -> PipelineError | None:
-    """The error of a task, which Spark has wrapped into its own, or what the executors' Python lacks; None for other errors of Spark."""
+    """The task's error inside an error of Spark, or an error about the executors' Python; None for other errors of Spark."""
     if (found := _MARK.search(said := str(error))) is not None:
         return _KINDS.get(found[1], PipelineError)(found[2])
     looks = ((pattern.search(said), sentence) for pattern, sentence in _EXECUTORS.items())

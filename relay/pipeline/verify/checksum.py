@@ -1,10 +1,11 @@
-"""A checksum of rows that PostgreSQL and the lake compute alike: the sum of the first 15 hex digits of sha256 over each row as it is sent.
+"""A checksum of rows that PostgreSQL and the lake compute alike: the sum of the first 15 hex digits of sha256 over each sent row.
 
-A row is sent in the form of PostgreSQL's `record_send`: type, length and value of each column, in the catalog's order, so that no two rows
-are sent alike. A binary value is sent as its own sha256, a value of a type that the lake holds as text as that text. A sum needs no order
-of rows.
+A row is sent in the form of PostgreSQL's `record_send`: type, length and value of each column, in the catalog's order. No two different
+rows have the same form. A binary value is sent as its own sha256. A value whose type is text in the lake is sent as this text. A sum does
+not depend on the order of rows.
 
-The value that a column shows in rows that are older than it (`ArchiveColumn.older`) counts as null on both sides, but only in those rows.
+`ArchiveColumn.older` is the value that PostgreSQL shows for a column in rows older than the column. In those rows alone it counts as null
+on both sides.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from relay.pipeline.source.columns import ArchiveColumn
 from relay.pipeline.verify.sent_rows import SENT_AS_THEY_ARE, sent
 
 FORM = 2
-"""Version of this definition: what was verified by another version is compared again."""
+"""Version of this definition; a partition that was verified by another version is compared again."""
 NO_FORM = 0
-"""The form of a checksum that an older relay may replace by its own without changing the form, so nothing is concluded from it."""
+"""The form of a checksum from which nothing is concluded: an older relay may replace the checksum by its own and keep the form."""
 _BYTES_AT_ONCE = 16 << 20
-"""How many bytes of rows are hashed together; a larger row is hashed alone. A few copies of these rows are in memory."""
+"""How many bytes of rows are hashed together; a larger row is hashed alone. Memory has a few copies of these rows."""
 _HALF = 30
 _SHOWN = {
     "timestamptz": "CASE WHEN isfinite({0}) THEN (extract(epoch FROM {0}) * 1000000)::bigint::text ELSE {0}::text END",
     "bytea": "encode(sha256({0}), 'hex')",
 }
-"""What `ArchiveColumn.older` is compared with, for types of which it is not the text that the server prints."""
+"""The expression to compare with `ArchiveColumn.older`, for types where it is not the text that the server prints."""
 
 
 class Sum(NamedTuple):
@@ -42,7 +43,7 @@ class Sum(NamedTuple):
 
 
 def total(sums: Iterable[Sum]) -> Sum:
-    """Rows and checksum of several sums together."""
+    """The total of several sums."""
     found = list(sums)
     return Sum(sum(one.rows for one in found), sum(one.checksum for one in found))
 
@@ -54,7 +55,7 @@ def digest_expression(columns: Sequence[ArchiveColumn]) -> sql.Composable:
 
 
 def add_up(batches: Iterable[pa.RecordBatch], columns: Sequence[ArchiveColumn]) -> Sum:
-    """Sum rows of the lake."""
+    """The sum of rows of the lake."""
     return total(Sum(len(found), _added(found)) for batch in batches for found in _digests(batch, columns))
 
 
@@ -72,7 +73,7 @@ def _digests(batch: pa.RecordBatch, columns: Sequence[ArchiveColumn]) -> Iterato
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The batch in parts of a bounded size."""
-    if batch.num_rows < 2 or batch.nbytes <= _BYTES_AT_ONCE:  # noqa: PLR2004 - one row is as few as can be
+    if batch.num_rows < 2 or batch.nbytes <= _BYTES_AT_ONCE:  # noqa: PLR2004 - one row cannot be divided
         yield batch
         return
     middle = batch.num_rows // 2
@@ -93,6 +94,6 @@ def _sent(column: ArchiveColumn) -> sql.Composed:
         return sql.SQL(text).format(sql.Literal(str(column.below)), shown, sql.Literal(column.older))
     if column.kind == "bytea":
         return sql.SQL("sha256({})").format(column.readable)
-    # A domain's value is sent as its base type.
+    # The cast is needed for a domain: `record_send` would send its value as the base type.
     kind = column.kind if column.kind in SENT_AS_THEY_ARE else "text"
     return sql.SQL("({})::{}").format(column.readable, sql.SQL(kind))

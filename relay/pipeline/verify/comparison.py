@@ -1,8 +1,8 @@
-"""One range of the archive compared with the lake: both sides' sums and, if these differ, the rows. Small, and travels to the tasks.
+"""Compares one range of the archive with the lake: the sums of both sides and, if they differ, the rows. Runs in Spark's tasks too.
 
-Each statement sees what is committed when it begins. All of them see the same rows: rows that a transaction below the export's bound has
-archived stay as they are, and no such row is added. One exception is retention: it drops a day or deletes dead messages, which the lake
-keeps. The other is an erasure: until it has been done on both sides, its rows differ.
+Each statement has its own snapshot. All statements still see the same rows: rows that a transaction below the export's bound has archived
+do not change, and no such row is added. One exception is retention, which drops a day or deletes dead messages, while the lake keeps them.
+The other exception is an erasure: until it is done on both sides, its rows differ.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from relay.pipeline.verify import lake_rows
 from relay.pipeline.verify.checksum import Sum, add_up, digest_expression, digests, total
 
 FINDINGS = 20
-"""How many differing rows are named at most."""
+"""The most differing rows that are named."""
 _LISTED = 20_000
 """About how many rows are compared one by one at a time if sums differ."""
 _Digests = Counter[tuple[int, int, int]]
@@ -40,9 +40,9 @@ _Archived = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True)
 class Difference:
-    """One row that is not the same on both sides: `missing` in the lake, `extra` there, or `different`.
+    """One row in which the sides differ: `missing` in the lake, `extra` in the lake, or `different`.
 
-    `archived_xid` is the transaction that archived it, as PostgreSQL has it; None if PostgreSQL has no such row.
+    `archived_xid` is the transaction that archived the row in PostgreSQL; None if PostgreSQL has no such row.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class RangeComparison(NamedTuple):
 
 
 def together(found: Iterable[RangeComparison]) -> RangeComparison:
-    """The result for several ranges together."""
+    """Combine the results of several ranges."""
     every = list(found)
     findings = islice((finding for one in every for finding in one.findings), FINDINGS)
     sums = (total(one.ours for one in every), total(one.theirs for one in every))
@@ -82,12 +82,12 @@ def difference(found: RangeComparison) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All that is needed to compare a range.
+    """Everything that is needed to compare a range.
 
     Args:
-        conninfo: complete, with its password.
-        schema: where the queue's tables live.
-        columns: the archive's columns, with what this lake remembers of them.
+        conninfo: a complete connection string, with the password.
+        schema: the schema of the queue's tables.
+        columns: the archive's columns, with the values that this lake records for older rows.
         place: root of the lake.
         seconds: how long one statement may hold its snapshot.
     """
@@ -104,7 +104,7 @@ class Comparison:
         Raises:
             UnreachableError: PostgreSQL or the object store does not answer.
             LakeError: a file of the lake cannot be read.
-            PipelineError: PostgreSQL refused, or one transaction's index entries cannot be counted in time.
+            PipelineError: PostgreSQL refused a statement, or could not count one transaction's index entries in time.
         """
         with Database(named(self.conninfo), schema=self.schema) as database:
             return _Sides(self, database).compare(one)
@@ -123,12 +123,15 @@ class _Sides:
             findings = () if ours == theirs else tuple(self._findings(one, max(ours.rows, theirs.rows), limited=limited))
         except TooLongError:
             return self._smaller(one)
-        # Dead messages that only the lake has were deleted by retention.
+        # Dead messages that only the lake has do not count as a difference: retention has deleted them in PostgreSQL.
         return RangeComparison(ours, theirs, bool(findings) if one.partition.name == DEAD else ours != theirs, findings)
 
     def _sums(self, one: PartitionRange, *, limited: bool) -> tuple[Sum, Sum]:
-        """The sums of both sides, computed at the same time; for foreign rows the server comes first: only it can say which these are."""
-        # Connect before there are two threads, each of which would open a connection.
+        """The sums of both sides, computed in parallel.
+
+        For foreign rows PostgreSQL comes first, because only PostgreSQL knows which rows these are.
+        """
+        # Connect now: later there are two threads, and each of them would open a connection.
         with self.database.connection() as connection, ThreadPoolExecutor(1) as pool:
             asked = pool.submit(self._rows, "sum_range", one, limited=limited)
             with _cancelled(connection):
@@ -138,7 +141,7 @@ class _Sides:
                 return Sum(rows, int(checksum)), theirs
 
     def _smaller(self, one: PartitionRange) -> RangeComparison:
-        """Compare the range in halves; a single row may take as long as it takes."""
+        """Compare the range in halves; a range of a single row is compared without a time limit."""
         rows, *where = self._rows("halve_range", one)[0]
         if rows > 1:
             return together(map(self.compare, one.halves(*map(int, where))))
@@ -158,7 +161,7 @@ class _Sides:
         return findings[:FINDINGS]
 
     def _digests(self, one: PartitionRange, *, limited: bool) -> tuple[_Digests, _Digests, _Archived]:
-        """The rows in PostgreSQL, those in the lake, and which transaction archived each of PostgreSQL's."""
+        """The rows in PostgreSQL, the rows in the lake, and the transaction that archived each row in PostgreSQL."""
         found = self._rows("list_range", one, limited=limited)
         ours: _Digests = Counter((int(xid), seq, digest) for xid, seq, digest, _ in found)
         archived = {(int(xid), seq): int(archived_xid) for xid, seq, _, archived_xid in found}
@@ -177,7 +180,7 @@ class _Sides:
         return digest_expression(self.job.columns).as_string(None).replace("%", "%%").encode()
 
     def _rows(self, name: str, one: PartitionRange, *, limited: bool = True) -> list[tuple[Any, ...]]:
-        """Run a statement on the range, with the digest's expression inserted; it is ended, with its snapshot, if it takes too long."""
+        """Run a statement on the range, with the digest's expression inserted; with `limited`, it is cancelled if it takes too long."""
         statement = self.database.statement(name).replace(b"@digest@", self._digest)
         with self.database.limited(self.job.seconds if limited else 0) as connection:
             return connection.execute(statement, one.values()).fetchall()
@@ -185,7 +188,7 @@ class _Sides:
 
 @contextmanager
 def _cancelled(connection: Connection[Any]) -> Iterator[None]:
-    """Cancel the connection's statement after an interrupt or an error of the lake: its answer is no longer needed."""
+    """Cancel the connection's statement after an interrupt or an error of the lake, because its result is no longer needed."""
     try:
         yield
     except BaseException:
@@ -194,12 +197,12 @@ def _cancelled(connection: Connection[Any]) -> Iterator[None]:
 
 
 def _is_deleted(found: Difference, kept: Collection[tuple[int, int]]) -> bool:
-    """Whether retention has deleted a dead message; it has not if PostgreSQL still has the row, and the lake has it twice."""
+    """Whether retention has deleted a dead message. If PostgreSQL still has the row, the lake has the row twice instead."""
     return found.kind == "extra" and (found.xid, found.seq) not in kept
 
 
 def _differing(ours: _Digests, theirs: _Digests) -> list[Difference]:
-    """Rows that only one side has, by identity; if each side has such a row of the same identity, the row is `different`."""
+    """Rows that only one side has, by identity. If both sides have a row of the same identity with different digests, it is `different`."""
     here = {(xid, seq) for xid, seq, _ in ours - theirs}
     there = {(xid, seq) for xid, seq, _ in theirs - ours}
     kinds: Sequence[tuple[str, set[tuple[int, int]]]] = (("missing", here - there), ("extra", there - here), ("different", here & there))

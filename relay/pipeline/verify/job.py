@@ -1,4 +1,4 @@
-"""Verification: compares closed days and dead messages with the lake, row by row if they differ. Retention goes by the result."""
+"""Verification: compares closed days and dead messages with the lake, row by row if they differ. Retention depends on the result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WRONG = ("differs", "damaged")
 _AT_ONCE = 64
 """How many ranges are planned and compared before their results are reported."""
 _ASIDE = 100
-"""How many dead messages are put aside at most: each is compared again in each run."""
+"""The most differing dead messages that are put aside; each run compares all of them again."""
 
 Progress = Callable[[str], None]
 
@@ -41,8 +41,8 @@ Progress = Callable[[str], None]
 class Compared:
     """One partition; rows and checksum are PostgreSQL's. For dead messages they cover only those that this run has compared.
 
-    state: `verified`; `unchanged`, verified before and nothing added; `unexported`, equal but something was added that is not in the lake;
-    `differs`; or `damaged`, not compared because the lake has lost files of it.
+    state: `verified`; `unchanged`: verified before, and no rows were added since; `unexported`: equal, but not all rows are exported;
+    `differs`; or `damaged`: not compared, because files in the lake are lost or damaged.
     """
 
     partition: str
@@ -85,22 +85,22 @@ def run(
     now: datetime | None = None,
     rows: int = ROWS,
 ) -> Verified:
-    """Compare days that are over, and dead messages, and tell PostgreSQL. A verified day without new rows is compared only with `again`.
+    """Compare past days and dead messages, and record the results. A verified day without new rows is compared only with `again`.
 
     Args:
-        lake: the one side.
-        database: the other side.
-        say: hears of each partition.
-        spark: starts, or returns, the session whose tasks compare ranges if there are many; without it this process compares.
-        again: compare also what was verified before.
+        lake: the lake that is compared.
+        database: the server that is compared, and that records the results.
+        say: called with a line about each partition.
+        spark: returns the session whose tasks compare ranges if there are many, and starts it if needed. If None, this process compares.
+        again: compare also partitions that were verified before.
         now: replaces PostgreSQL's time.
         rows: about how many rows are compared at once.
 
     Raises:
         LakeError: nothing was exported yet, or the lake is not readable here.
         UnreachableError: PostgreSQL or the object store does not answer.
-        PipelineError: the lake is of another cluster or timeline; or PostgreSQL refused, because it is a
-            standby or the login lacks a permission.
+        PipelineError: the lake belongs to another cluster or timeline; or PostgreSQL refused, because it is a standby or the login lacks a
+            permission.
     """
     begin = time.monotonic()
     damage = witness.run(lake, database, lambda _line: None, spark).damage
@@ -117,7 +117,7 @@ def run(
 
 
 class _Known(NamedTuple):
-    """What PostgreSQL remembers of a partition's verification; all of it is null if there was none."""
+    """PostgreSQL's record of a partition's last verification; all fields but `verified` are null if there was no verification."""
 
     verified: bool = False
     below: int = 0
@@ -129,13 +129,13 @@ class _Known(NamedTuple):
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """Archiving transaction, less than `below`, and `seq` of each dead message that was put aside; later ones are compared again."""
+        """Archiving transaction and `seq` of each dead message that was put aside, below `below`; all later ones are compared again."""
         found = ((one["archived_xid"], int(place.partition("/")[2])) for place, one in self.aside.items())
         return sorted(place for place in found if place[0] < self.below)
 
 
 class _Task(NamedTuple):
-    """A partition with those of its ranges that are to be compared; no range if `known` is still valid, or files are lost."""
+    """A partition and its ranges that are to be compared; no range if `known` is still valid, or if files are lost."""
 
     partition: ArchivePartition
     ranges: Sequence[PartitionRange]
@@ -189,11 +189,11 @@ class _Verifier:
         yield self._dead()
 
     def _damaged(self, name: str, words: str) -> Compared:
-        """The result for a damaged partition, which is not compared; its earlier result is valid again once the lake is repaired."""
+        """The result for a damaged partition, which is not compared. Its earlier result becomes valid again when the lake is repaired."""
         return Compared(name, "damaged", 0, "0", 0, "0", self._below, words)
 
     def _dead(self) -> _Task:
-        """Plan the dead messages, which do not change: those verified before are not read again, those put aside are."""
+        """Plan the dead messages, which do not change: verified messages are not read again, messages that were put aside are."""
         rows = self._database.fetch("read_compared", {"partition": DEAD})
         known = next((_Known(*row) for row in rows), _Known())
         known = known if self._holds(known) and known.below <= self._below else _Known()
@@ -205,7 +205,7 @@ class _Verifier:
         return _Task(partition, [] if lost else [*aside, *self._plan.ranges(partition, known.below)], known)
 
     def _holds(self, known: _Known) -> bool:
-        """Whether an earlier verification is still valid: one of this lake, by the same form of checksum."""
+        """Whether an earlier verification is still valid: it must be of this lake, and by the same form of checksum."""
         return not self._again and known.verified and known.lake == self._lake_id and known.form == FORM
 
     def _judged(self, task: _Task, every: Sequence[RangeComparison]) -> Compared | None:
@@ -228,7 +228,7 @@ class _Verifier:
         return self._compared(name, state, found)
 
     def _of_dead(self, task: _Task, every: Sequence[RangeComparison]) -> Compared:
-        """The result for dead messages: those that differ are put aside, and the others are verified."""
+        """The result for dead messages: messages that differ are put aside, and the others are verified."""
         found = together(every)
         pairs = list(zip(task.ranges, every, strict=True))
         aside, border = _put_aside(pairs, self._below)
@@ -260,10 +260,10 @@ class _Verifier:
 
 
 def _put_aside(pairs: Iterable[tuple[PartitionRange, RangeComparison]], below: int) -> tuple[dict[str, object], int]:
-    """Dead messages that differ, by place, with the kind of difference; and the transaction below which the others are verified.
+    """Differing dead messages by place, with the kind of difference; and the transaction below which all other dead messages are verified.
 
-    The transaction is the start of the first range that has `FINDINGS` differing rows, or with which too many would be put aside. If there
-    is no such range, it is `below`.
+    The transaction is the start of the first range that has `FINDINGS` differing rows, or that would put too many messages aside. Without
+    such a range it is `below`.
     """
     aside: dict[str, object] = {}
     for one, what in sorted(pairs, key=lambda pair: pair[0].cut.low):

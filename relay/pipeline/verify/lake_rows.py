@@ -1,4 +1,4 @@
-"""The rows of a range as the lake has them: row group by row group, a bounded number of bytes at a time."""
+"""Reads the lake's rows of a range, row group by row group, a bounded number of bytes at a time."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.partitions import PartitionRange
 
 _ROWS, _EXPORTED = 8192, 32 << 20
-"""How many rows are decoded together, and how many bytes an exported row group has at most; with one row it may have more."""
+"""How many rows are decoded together, and the most bytes of an exported row group with more than one row."""
 _FEW = 512
-"""How many rows of a larger group are decoded together: there wide rows may be neighbours among many narrow ones."""
+"""How many rows of a larger row group are decoded together: in such a group, several wide rows may be neighbours."""
 _BUFFER = 1 << 20
-"""How many bytes are read at a time; without this, a whole column of a row group would be in memory."""
+"""How many bytes are read at a time; without this bound, a whole column of a row group would be in memory."""
 _DECIDING = ("result", "archived_at", "archived_xid", "seq")
-"""Columns that say whether a row is in a range: small ones, so a group without such a row costs little."""
+"""Columns that decide whether a row is in a range. They are small, so a group without such a row is inexpensive."""
 
 
 def batches(place: LakeLocation, one: PartitionRange, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The range's rows, with those of the named columns that the lake has; errors as `opened_file`."""
+    """The range's rows, with the named columns as far as the lake has them; raises the same errors as `opened_file`."""
     root = place.path(place.table(TABLE))
     for path in one.files:
         with opened_file(place, f"{root}/{path}", buffer_size=_BUFFER) as file:
@@ -39,7 +39,7 @@ def _of_file(file: OpenedFile, one: PartitionRange, names: Sequence[str]) -> Ite
 
 
 def _may_hold(group: pq.RowGroupMetaData, one: PartitionRange) -> bool:
-    """Whether the group's statistics leave room for a row of the range."""
+    """Whether, by its statistics, the group may have a row of the range."""
     for number in range(group.num_columns):
         column = group.column(number)
         if column.path_in_schema == "archived_xid" and column.is_stats_set and column.statistics.has_min_max:

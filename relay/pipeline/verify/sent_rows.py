@@ -1,4 +1,4 @@
-"""Rows of the lake as PostgreSQL's `record_send` sends the same rows: the bytes are made of Arrow's columns, without a loop over rows."""
+"""Builds, for rows of the lake, the bytes that PostgreSQL's `record_send` sends for the same rows: from Arrow's columns, without a loop."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 from relay.pipeline.source.columns import ArchiveColumn
 
 _NULL = b"\xff\xff\xff\xff"
-"""What is sent for a null, in the place of a length."""
+"""The bytes that are sent for a null instead of a length."""
 _BYTES = pa.large_binary()
 _Piece = Any
-"""Bytes that are the same in each row, or an Arrow array with those of each."""
+"""Bytes that are the same in each row, or an Arrow array with the bytes of each row."""
 
 
 class _Fixed(NamedTuple):
-    """A type whose values all have one length: its oid, its form in numpy, and what Arrow's zero is in PostgreSQL's count."""
+    """A type whose values all have one length: its oid, its form in numpy, and PostgreSQL's number for Arrow's zero."""
 
     oid: int
     form: str
@@ -44,7 +44,7 @@ SENT_AS_THEY_ARE = frozenset(_FIXED) | {"text"}
 
 
 def sent(batch: pa.RecordBatch, columns: Sequence[ArchiveColumn]) -> pa.Array:
-    """Each row as bytes; a column that the lake does not have yet counts as null."""
+    """The bytes of each row; a column that the lake does not have yet counts as null."""
     pieces = [len(columns).to_bytes(4), *(piece for column in columns for piece in _pieces(batch, column))]
     joined = [pa.scalar(piece, _BYTES) if isinstance(piece, bytes) else piece for piece in _merged(pieces)]
     if all(isinstance(piece, pa.Scalar) for piece in joined):
@@ -53,7 +53,7 @@ def sent(batch: pa.RecordBatch, columns: Sequence[ArchiveColumn]) -> pa.Array:
 
 
 def text_of(values: pa.Array, kind: str) -> pa.Array:
-    """Values as `relay.pipeline.lake.added_columns` remembers what older rows show."""
+    """Values in the form in which `relay.pipeline.lake.added_columns` records them for older rows."""
     if kind == "bytea":
         return pa.array([None if value is None else value.hex() for value in _hashed(values).to_pylist()], pa.string())
     plain = values.cast(pa.int64()) if kind == "timestamptz" else values
@@ -88,7 +88,7 @@ def _hashed(values: pa.Array) -> pa.Array:
 
 
 def _fixed(values: pa.Array, kind: _Fixed) -> pa.Array:
-    """Oid, length and value of each row, in one block of bytes; of a null, its oid and length only."""
+    """Oid, length and value of each row, in one block of bytes; for a null only oid and length."""
     numbers = _numbers(values, kind)
     width = numbers.dtype.itemsize
     block = np.empty((len(values), 8 + width), np.uint8)
@@ -113,7 +113,7 @@ def _numbers(values: pa.Array, kind: _Fixed) -> np.ndarray:
 
 
 def _varying(values: pa.Array, oid: int) -> Iterable[_Piece]:
-    """Oid and length of each row, and the values."""
+    """The oid and length of each row, and the values."""
     values = values.cast(_BYTES)
     heads = np.empty((len(values), 2), ">i4")
     heads[:, 0] = oid
@@ -127,7 +127,7 @@ def _array(offsets: np.ndarray, block: np.ndarray) -> pa.Array:
 
 
 def _merged(pieces: Iterable[_Piece]) -> list[_Piece]:
-    """The pieces, with neighbours that are the same in each row joined to one."""
+    """The pieces, with neighbouring constant pieces joined to one."""
     found = list[_Piece]()
     for piece in pieces:
         if found and isinstance(piece, bytes) and isinstance(found[-1], bytes):
