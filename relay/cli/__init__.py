@@ -1,1 +1,1 @@
-"""The command line: one module for each group of commands, and what the commands share."""
+"""The command line: one module for each group of commands, and code that the commands share."""

@@ -1,4 +1,4 @@
-"""The command `relay`; each command's own imports wait until it runs, so that `--help` answers at once."""
+"""The command `relay`. Each command imports its modules only when it runs, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from relay.cli.common.support import REFUSED, Commands, complain, new_group, ref
 if TYPE_CHECKING:
     from relay.config.settings import Settings
 
-app = new_group(name="relay", cls=Commands, help="A transactional outbox: rows in PostgreSQL become confirmed RabbitMQ messages.")
+app = new_group(
+    name="relay", cls=Commands, help="A transactional outbox: sends rows in PostgreSQL to RabbitMQ, and waits for the confirms."
+)
 
 
 def main() -> None:
@@ -96,7 +98,7 @@ def _report_check(chosen: Settings, pending: list[str]) -> None:
 
 
 def _plan(chosen: Settings, pending: list[str]) -> str:
-    """What `relay migrate` would do, and what blocks it, on one line."""
+    """One line on what `relay migrate` would do, and what would prevent it."""
     from relay.postgres.schema import migrate as schema  # noqa: PLC0415 - see the module
     from relay.postgres.schema.sql_files import migrations  # noqa: PLC0415 - see the module
 

@@ -1,4 +1,4 @@
-"""`relay grant` and `relay revoke`: which logins may do what in this outbox."""
+"""`relay grant` and `relay revoke`: give logins a role of this outbox, or take it away."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Login = Annotated[str, typer.Argument(metavar="LOGIN", help="A login of this ser
 
 
 def grant(kind: Kind, login: Login) -> None:
-    """Let a login act in this outbox: make it a member of the outbox's role."""
+    """Let a login act in this outbox: make the login a member of one of the outbox's roles."""
     with console() as opened:
         role = opened.row("admit_login", kind=kind, login=login)["role"]
     typer.echo(f"{quoted(login)} is a member of {role}")

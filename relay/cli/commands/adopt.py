@@ -1,4 +1,4 @@
-"""Commands for coming from another outbox: docs/adopting.md."""
+"""`relay adopt`: commands for moving from another outbox to this one; see docs/adopting.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from relay.adopt.missing_table import MissingTable
     from relay.postgres.operator_session import OperatorSession
 
-app = new_group(help="Come from another outbox: watch its table, switch its new rows over, empty it, or go back (docs/adopting.md).")
+app = new_group(help="Move from another outbox: watch its table, divert its new rows, empty it, or go back (docs/adopting.md).")
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The other outbox's table, as SQL writes it.")]
 Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")]
 ROUTES = ("exchange", "routing_key", "rows", "problem")
@@ -25,7 +25,7 @@ COLUMNS = ("table", "layout", "by", "phase", "since", "waiting", "leased", "fail
 
 @dataclass
 class Mapping:
-    """Where messages go; each field is an option (see relay.cli.common.help)."""
+    """Exchange, routing key, ordering key and layout options of the messages; each field is an option (see relay.cli.common.help)."""
 
     exchange: Annotated[str | None, typer.Option(metavar="TEMPLATE", help="Exchange; columns of the table in braces: '{queue}'.")] = None
     routing_key: Annotated[str | None, typer.Option(metavar="TEMPLATE", help="Routing key, likewise.")] = None
@@ -48,12 +48,12 @@ def mirror(
     mapping: Mapping,
     *,
     by: Annotated[
-        Literal["trigger", "view"] | None, typer.Option(help="How the switch will divert new rows; by default as the layout says.")
+        Literal["trigger", "view"] | None, typer.Option(help="How the switch will divert new rows; by default the layout decides.")
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Only judge existing rows, and change nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only check the existing rows, and change nothing.")] = False,
     sql: Sql = False,
 ) -> None:
-    """Watch a table: the old relay continues to send, and each new row is checked as if outbox-relay sent it."""
+    """Watch a table: the old relay continues to send, and a trigger checks whether outbox-relay could send each new row."""
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
     if check and sql:
@@ -85,11 +85,14 @@ def take(
     *,
     leased: Annotated[
         bool,
-        typer.Option("--leased", help="Also rows that the old relay has claimed, once it has ended; rows that it had sent are sent again."),
+        typer.Option(
+            "--leased",
+            help="Also take rows that the old relay has claimed; end the old relay first. Rows that it had already sent are sent again.",
+        ),
     ] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="Also rows that the old relay has given up.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Also take rows that the old relay has given up.")] = False,
 ) -> None:
-    """Take over the rows that wait in the table, each row once, while the old relay runs or after its end."""
+    """Move the rows that wait in the table into the queue, each row once, while the old relay runs or after its end."""
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
     states = ["waiting", *(["leased"] if leased else []), *(["failed"] if failed else [])]
@@ -107,7 +110,7 @@ def finish(
         typer.Option(help="The old relay's replication slot, if it reads the WAL; by default all logical slots of this database count."),
     ] = None,
 ) -> None:
-    """Record that the old relay has nothing left and may end; refused while it still has rows."""
+    """Record that the old relay has no rows left and may be ended; refused while it still has rows."""
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
     with console() as opened:
@@ -128,7 +131,7 @@ def back(table: TableName, *, sql: Sql = False) -> None:
 
 @app.command("list")
 def list_adoptions(*, as_json: Json = False) -> None:
-    """List tables of other outboxes: their phase, what the old relay has left, and what a mirror saw."""
+    """List tables of other outboxes: their phase, the rows that the old relay has left, and the findings of a mirror."""
     from relay.adopt import adoption  # noqa: PLC0415 - heavy for --help
 
     with console() as opened:

@@ -1,4 +1,4 @@
-"""`relay check`: messages that no relay will find, and roles that reach another outbox too."""
+"""`relay check`: finds messages that no relay will claim, and roles that also reach another outbox."""
 
 from __future__ import annotations
 
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 A_FEW = 10.0
-"""Seconds in which a relay claims the messages that it has found, or the first of them."""
+"""Seconds within which a relay claims at least the first of the messages that it has found."""
 PATIENCE, PER_MESSAGE = 60.0, 1200.0 / 10_000_000
-"""The longest wait for the relays' scans in seconds, fixed and for each message: twice what a busy server takes (docs/finding.md)."""
+"""The longest wait for the relays' scans in seconds: a fixed part and a part for each message.
+
+Both are twice the time that a busy server takes (docs/finding.md).
+"""
 COLUMNS = ("id", "position", "exchange", "ordering_key", "reason")
 
 
@@ -55,7 +58,7 @@ def check(
         ),
     ] = None,
 ) -> None:
-    """List messages that no relay will find (--queue), or roles that reach another outbox (--borders); exit 1 if any is found."""
+    """List messages that no relay will find (--queue), or roles that reach another outbox (--borders); exit 1 if there are any."""
     if queue == borders:
         complain("Say what to check: `relay check --queue` or `relay check --borders`")
         raise typer.Exit(USAGE)
@@ -71,7 +74,7 @@ def check(
 
 
 def _check_borders(opened: OperatorSession, *, as_json: bool) -> None:
-    """List the roles that cross the border of this outbox, and its administrators."""
+    """List the roles that also reach another outbox, and the administrators of this outbox."""
     found = [row["sentence"] for row in opened.rows("list_crossings")]
     above = list(opened.rows("list_administrators"))
     if as_json:
@@ -85,9 +88,9 @@ def _check_borders(opened: OperatorSession, *, as_json: bool) -> None:
 
 
 def check_queue(opened: OperatorSession, wait: float | None) -> tuple[ScanResult, float]:
-    """Scan the queue, and check the claimable messages again after a while; return the findings and the seconds between.
+    """Scan the queue, and check the claimable messages again after a while; return the findings and the seconds between the two scans.
 
-    Messages are watched only if some relay is alive and reaches its broker all the time.
+    Messages are checked a second time only if at least one relay is alive and reaches its broker all the time.
     """
     before = read_workers(opened).able
     with _progress() as say:
@@ -109,7 +112,10 @@ def check_queue(opened: OperatorSession, wait: float | None) -> tuple[ScanResult
 
 
 def _await_scans(opened: OperatorSession, before: Relays, messages: int, say: Callable[[str], None]) -> float | None:
-    """Seconds until each of these relays has scanned the whole queue; None if one of them was too slow, or does not report it."""
+    """Wait until each of these relays has scanned the whole queue; return the seconds.
+
+    Returns None if one of them was too slow, or does not report its scans.
+    """
     slept = 0.0
     while slept < PATIENCE + PER_MESSAGE * messages:
         able = read_workers(opened).able
@@ -122,7 +128,7 @@ def _await_scans(opened: OperatorSession, before: Relays, messages: int, say: Ca
 
 
 def _scanned_ago(row: Mapping[str, Any]) -> float:
-    """Seconds since some relay has scanned every message."""
+    """Seconds since this relay has scanned every message."""
     ago = row["state"].get("walked_ago")
     return inf if ago is None else row["silent_seconds"] + ago
 
@@ -140,7 +146,7 @@ def _recheck(opened: OperatorSession, found: ScanResult, workers: Workers, befor
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Shows people how far the command is; shows nothing if standard error is no terminal."""
+    """Shows the command's progress to an operator; shows nothing if standard error is not a terminal."""
     if not sys.stderr.isatty():
         yield lambda _words: None
         return

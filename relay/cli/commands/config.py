@@ -1,4 +1,4 @@
-"""`relay config`: the policy that the database carries out, for every relay of it."""
+"""`relay config`: the policy settings in the database, which apply to every relay."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from relay.cli.common.arguments import Json
 from relay.cli.common.output import show_json, show_table, words
 from relay.cli.common.support import console, new_group
 
-app = new_group(help="The policy that the database carries out, for every relay; a relay's environment does not overrule it.")
+app = new_group(help="The policy settings in the database, which apply to every relay; a relay's environment does not overrule them.")
 
 
 @app.command("list")
 def list_settings(*, as_json: Json = False) -> None:
-    """List every setting with its value and the value of a new database."""
+    """List every setting with its value and the default of a new database."""
     with console() as opened:
         rows = opened.rows("list_settings")
     if as_json:

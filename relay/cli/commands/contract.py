@@ -1,4 +1,4 @@
-"""`relay contract`: which JSON Schema the contents of an exchange and routing key must satisfy."""
+"""`relay contract`: the JSON Schemas that contents of an exchange and routing key must satisfy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ app = new_group(help="Message contracts: the JSON Schema (2020-12) that contents
 
 
 class Mode(StrEnum):
-    """What becomes of a message that breaks a contract."""
+    """What happens to a message that breaks a contract."""
 
     ENFORCE = "enforce"
     WARN = "warn"
@@ -40,14 +40,17 @@ def add(
     pattern: Pattern,
     source: Source,
     *,
-    version: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="Its number; the next one if left out.")] = None,
+    version: Annotated[int | None, typer.Option(min=1, max=1_000_000, help="The version's number; by default the next number.")] = None,
     mode: Annotated[
-        Mode, typer.Option(metavar="MODE", help="enforce: a message that breaks it is rejected; warn: it is sent and logged.")
+        Mode,
+        typer.Option(
+            metavar="MODE", help="enforce: a message that breaks the contract is rejected; warn: it is sent, and a warning is logged."
+        ),
     ] = Mode.WARN,
 ) -> None:
-    """Add a version of a contract; relays follow within seconds. The same schema again changes nothing.
+    """Add a version of a contract; relays follow within seconds. Adding the same schema again changes nothing.
 
-    For each exchange and pattern the newest enforced version is in force; a newer one in mode warn is checked too.
+    For each exchange and pattern the newest version in mode enforce is in force; a newer version in mode warn is checked too.
     """
     text = _checked(source)
     with console() as opened:
@@ -60,7 +63,7 @@ def add(
 
 @app.command("list")
 def list_contracts(*, as_json: Json = False) -> None:
-    """List every version of every contract, and which of them are in force."""
+    """List every version of every contract, and whether it is in force."""
     with console() as opened:
         rows = _with_validity(opened.rows("list_contracts"), opened.rows("read_contracts"))
     if as_json:
@@ -76,7 +79,7 @@ def list_contracts(*, as_json: Json = False) -> None:
 
 @app.command("show")
 def show(exchange: Exchange, pattern: Pattern, *, version: Version = None, as_json: Json = False) -> None:
-    """Show the newest version of a contract, or the version named, with its schema."""
+    """Show the newest version of a contract, or the version given, with its schema."""
     with console() as opened:
         found = _versions(opened, exchange, pattern, version)[-1]
     found["schema"] = json.loads(found["schema"])
@@ -96,7 +99,7 @@ def set_mode(
     *,
     version: Version = None,
 ) -> None:
-    """Change what happens to messages that break a contract, for its newest version or the version named."""
+    """Change what happens to messages that break a contract, for the newest version or the version given."""
     with console() as opened:
         row = opened.row("set_contract_mode", exchange=exchange, routing_key=pattern, mode=mode.value, version=version)
     same = row["previous"] == mode.value
@@ -112,7 +115,7 @@ def remove(
     version: Version = None,
     every: Annotated[bool, typer.Option("--all", help="All versions.")] = False,
 ) -> None:
-    """Remove a version of a contract, or all versions; the version before it is in force again."""
+    """Remove a version of a contract, or all versions; the previous version is then in force again."""
     if (version is None) != every:
         raise typer.BadParameter("Say what to remove: either --version or --all.")
     with console() as opened:
@@ -133,12 +136,13 @@ def try_out(
     since: Annotated[
         str, typer.Option(metavar="TIME", help="Archived from this time on: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d ago.")
     ] = "1d",
-    limit: Annotated[int, typer.Option(min=1, max=100_000_000, help="At most this many, the newest.")] = 100_000,
+    limit: Annotated[int, typer.Option(min=1, max=100_000_000, help="Check at most this many messages, the newest.")] = 100_000,
     as_json: Json = False,
 ) -> None:
-    """Check archived messages against a schema before it is enforced, and count the failures; exit code 1 if there are any.
+    """Check archived messages against a schema before the schema is enforced, and count the failures; exit code 1 if there are any.
 
-    Reads contents, which needs SELECT on queue_message_archive (`relay grant etl LOGIN`). Nothing is changed, and no content is shown.
+    The command reads contents, which requires SELECT on queue_message_archive (`relay grant etl LOGIN`). It changes nothing, and shows no
+    content.
     """
     from relay.cli.contracts.dry_run import Trial  # noqa: PLC0415 - see relay.cli.main
 
@@ -169,7 +173,7 @@ def asyncapi(
     title: Annotated[str, typer.Option(help="The document's title.")] = "Messages",
     api_version: Annotated[str, typer.Option(metavar="TEXT", help="The document's version.")] = "1.0.0",
 ) -> None:
-    """Write an AsyncAPI 3 document of all contracts, and of the exchanges and routing keys that were used lately without a contract."""
+    """Write an AsyncAPI 3 document of all contracts, and of recently used exchanges and routing keys without a contract."""
     from relay.contracts.asyncapi import document  # noqa: PLC0415 - see relay.cli.main
     from relay.contracts.registry import Contract  # noqa: PLC0415 - see relay.cli.main
 
@@ -189,7 +193,7 @@ def asyncapi(
 
 
 def _checked(source: str) -> str:
-    """The schema of a source as JSON text; an unsuitable one is refused here, before any SQL."""
+    """The schema of a source as JSON text; an unsuitable schema is refused before any SQL runs."""
     from relay.cli.contracts.schema_source import read_schema  # noqa: PLC0415 - see relay.cli.main
     from relay.codec.json_text import json_text  # noqa: PLC0415 - see relay.cli.main
     from relay.contracts.schema import Schema, SchemaError  # noqa: PLC0415 - see relay.cli.main
@@ -199,12 +203,12 @@ def _checked(source: str) -> str:
     try:
         return json_text(document, "The schema")
     except ValueError as error:
-        # The advice to use `body` is for contents; a schema cannot go there.
+        # The advice to use `body` is left out: it applies to contents, not to a schema.
         raise SchemaError(f"{str(error).removesuffix(' or send it in body')}.") from None
 
 
 def _on_trial(opened: OperatorSession, exchange: str, pattern: str, text: str | None) -> list[CompiledContract]:
-    """The schemas of a trial: the given one, else the contract's versions in force."""
+    """The schemas of a trial: the given schema, or by default the contract's versions in force."""
     from relay.contracts.registry import CompiledContract, Contract, in_force  # noqa: PLC0415 - see relay.cli.main
     from relay.contracts.schema import compiled  # noqa: PLC0415 - see relay.cli.main
 
@@ -227,7 +231,7 @@ def _missing(exchange: str, pattern: str) -> str:
 
 
 def _with_validity(rows: list[dict[str, Any]], schemas: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Which versions are in force, and why one is not: a version that no relay can read has no effect."""
+    """Add to each version whether it is in force, and why not: a version that no relay can read has no effect."""
     from relay.contracts.registry import Contract, Contracts, in_force  # noqa: PLC0415 - see relay.cli.main
 
     versions = {(each.exchange, each.routing_key, each.version): each for each in (Contract(**row) for row in schemas)}
@@ -240,7 +244,7 @@ def _with_validity(rows: list[dict[str, Any]], schemas: list[dict[str, Any]]) ->
 
 
 def _warn_unmatched(keys: list[dict[str, Any]], exchange: str, pattern: str) -> None:
-    """Warn of a pattern that matches no known key: a mistyped one would go unnoticed."""
+    """Warn of a pattern that matches no known routing key, because a mistyped pattern would otherwise go unnoticed."""
     from relay.contracts.patterns import Patterns  # noqa: PLC0415 - see relay.cli.main
 
     patterns = Patterns([pattern])

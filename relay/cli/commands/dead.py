@@ -1,4 +1,4 @@
-"""`relay dead`: messages that were archived without success, and the answers to them."""
+"""`relay dead`: lists, shows, acknowledges, replays and watches dead messages."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from relay.cli.dead_watch.options import DeadFilter, DeadResult, WatchActions, p
 if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
-app = new_group(help="Dead messages: rejected, failed or lock_expired, and the answers to them.")
+app = new_group(help="Dead messages (rejected, failed or lock_expired): list, show, acknowledge, replay or watch them.")
 
 MAX_CONTENT = 192 << 20
-"""Most bytes of content, options and body that are read: room for the largest body, 128 MiB, in base64, and for the rest."""
+"""The most bytes of content, options and body that are read: enough for the largest body (128 MiB) in base64, and for the rest."""
 Content = Annotated[
-    bool, typer.Option("--content", help="Also content, options and body (base64), if your role may read queue_message_dead.")
+    bool,
+    typer.Option("--content", help="Also show content, options and body (base64); your role must be allowed to read queue_message_dead."),
 ]
 
 
 @app.command("list")
 def list_dead(
     *,
-    acknowledged: Annotated[bool, typer.Option("--all", help="Also acknowledged ones.")] = False,
-    exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None,
+    acknowledged: Annotated[bool, typer.Option("--all", help="Also list acknowledged messages.")] = False,
+    exchange: Annotated[str | None, typer.Option(help="Only messages of this exchange.")] = None,
     result: Annotated[
-        DeadResult | None, typer.Option(metavar="RESULT", help="Only with this result: rejected, failed or lock_expired.")
+        DeadResult | None, typer.Option(metavar="RESULT", help="Only messages with this result: rejected, failed or lock_expired.")
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="List at most this many messages.")] = 100,
     as_json: Json = False,
 ) -> None:
     """List unacknowledged dead messages, the newest first."""
@@ -47,7 +48,7 @@ def list_dead(
 
 @app.command("show")
 def show_dead(message: MessageId, *, content: Content = False, as_json: Json = False) -> None:
-    """Show why a message is dead, and how operators have answered it."""
+    """Show why a message is dead, and whether it was acknowledged or replayed."""
     with console() as opened:
         rows = [with_content(opened, row) if content else row for row in opened.rows("show_dead", id=message)]
     if not rows:
@@ -60,8 +61,8 @@ def show_dead(message: MessageId, *, content: Content = False, as_json: Json = F
 
 
 @app.command("ack")
-def acknowledge(messages: ArchivedMessages, *, note: Annotated[str, typer.Option(help="Why; kept with your name.")] = "") -> None:
-    """Acknowledge dead messages: no further action is needed. All or none."""
+def acknowledge(messages: ArchivedMessages, *, note: Annotated[str, typer.Option(help="The reason; stored with your login.")] = "") -> None:
+    """Acknowledge dead messages: no further action is needed. If one of them cannot be acknowledged, none is."""
     with console() as opened, opened.transaction():
         answers = [_acknowledge(opened, message, note) for message in dict.fromkeys(messages)]
     before = len(answers) - (answered := sum(answers))
@@ -72,18 +73,19 @@ def acknowledge(messages: ArchivedMessages, *, note: Annotated[str, typer.Option
 def replay_dead(
     messages: ArchivedMessages,
     *,
-    again: Annotated[bool, typer.Option("--again", help="Also messages that were replayed before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also replay messages that were replayed before.")] = False,
     same_id: SameId = False,
     as_json: Json = False,
 ) -> None:
-    """Enqueue archived messages again and acknowledge them; print the new ids. All or none; an id given twice counts once.
+    """Enqueue archived messages again, acknowledge them, and print the new ids: all or none of them. An id given twice counts once.
 
-    If any was replayed before, nothing is replayed, each such message is named, and the exit code is 1; --again replays it once more.
+    If one of them was replayed before, nothing is replayed, each such message is named, and the exit code is 1. With --again it is replayed
+    once more.
     """
     with console() as opened, opened.transaction():
         opened.rows("lock_replays")
         made = {message: opened.row("replay_message", **message._asdict(), same_id=same_id)["id"] for message in dict.fromkeys(messages)}
-        # Looked up only now: a watch that replayed one of them at the same moment has committed by now, because both acknowledge it.
+        # Looked up only now. A watch that replayed a message at the same time has committed by now, because both acknowledge it.
         ids, xids, seqs = map(list, zip(*made, strict=True))
         if not again and (before := opened.rows("find_replayed", ids=ids, xids=xids, seqs=seqs)):
             _refuse(before, as_json=as_json)
@@ -99,15 +101,17 @@ def watch_dead(
     which: DeadFilter,
     acting: WatchActions,
     content: Content = False,
-    once: Annotated[bool, typer.Option("--once", help="Handle the present messages and exit, with code 1 if one was not handled.")] = False,
-    poll: Annotated[float, typer.Option(min=0.1, max=3600, help="Longest pause between two polls, in seconds.")] = 10.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Handle the existing messages and exit; exit code 1 if one was not handled.")
+    ] = False,
+    poll: Annotated[float, typer.Option(min=0.1, max=3600, help="The longest pause between two polls, in seconds.")] = 10.0,
     as_json: Json = False,
 ) -> None:
-    """Handle each unacknowledged dead message, present or future, by a line, a command, a webhook or a replay, until SIGTERM.
+    """Report each unacknowledged dead message, existing or new, by a line, a command or a webhook, or replay it, until SIGTERM.
 
-    Each is handled at least once: again after a restart, unless it is acknowledged (--ack, or by hand). A kill between handling and
-    acknowledgement also repeats it.
-    Of several watches with the same handlers and filter one is at work; the others stand by. A replay acknowledges by itself.
+    Each message is handled at least once. After a restart, all messages that are not acknowledged (by --ack or by an operator) are handled
+    again. The same happens after a kill between handling and acknowledgement. Of several watches with the same handlers and filter only one
+    is active; the others stand by. A replay acknowledges its message by itself.
     """
     from relay.cli.dead_watch.watch_session import watch  # noqa: PLC0415 - what only this command needs
 
@@ -116,7 +120,10 @@ def watch_dead(
 
 
 def with_content(opened: OperatorSession, row: dict[str, Any]) -> dict[str, Any]:
-    """The row of a dead message with its payload, or with a sentence why that is missing; errors as `OperatorSession.rows`."""
+    """The row of a dead message with its payload, or with a sentence on why the payload is missing.
+
+    Raises the same errors as `OperatorSession.rows`.
+    """
     from relay.postgres.operator_session import UnreadableError  # noqa: PLC0415 - see relay.cli.main
 
     nothing = {"content": None, "options": None, "body": None}
@@ -139,7 +146,7 @@ def _acknowledge(opened: OperatorSession, message: Archived, note: str) -> int:
 
 
 def _refuse(before: Sequence[dict[str, Any]], *, as_json: bool) -> NoReturn:
-    """Say why, and end the command, whose transaction rolls back."""
+    """Report the refused messages, and end the command, whose transaction rolls back."""
     reasons = {
         str(Archived(row["id"], row["xid"], row["seq"])): f"it was replayed as {row['replayed_as']} at {words(row['replayed_at'])} already"
         for row in before
@@ -152,7 +159,7 @@ def _refuse(before: Sequence[dict[str, Any]], *, as_json: bool) -> NoReturn:
 
 
 def _show_replayed(*, replayed: Sequence[dict[str, Any]] = (), refusals: Sequence[dict[str, Any]] = ()) -> None:
-    """JSON with the fields that `relay replay` has, and the new ids."""
+    """Print JSON with the fields of `relay replay`, and the new ids."""
     show_json({"messages": len(replayed), "refused": len(refusals), "refusals": refusals, "replayed": replayed})
 
 

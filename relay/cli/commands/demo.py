@@ -10,16 +10,16 @@ import typer
 
 def demo(
     *,
-    messages: Annotated[int, typer.Option(help="About how many good messages to send, at least 600.")] = 2400,
+    messages: Annotated[int, typer.Option(help="About how many valid messages to send, at least 600.")] = 2400,
     ledger: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keep the ledger here: what shop, consumer and archive say.")
+        Path | None, typer.Option(metavar="FOLDER", help="Keep the ledger in this folder: the records of shop, consumer and archive.")
     ] = None,
     check: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Play nothing, only check the ledger that --ledger has kept.")
+        Path | None, typer.Option(metavar="FOLDER", help="Play nothing; only check the ledger that --ledger has kept in this folder.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the servers up after the summary, until Ctrl-C.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the servers running after the summary, until Ctrl-C.")] = False,
 ) -> None:
-    """Play everything end to end on private servers: a shop, two relays (one is killed), a consumer; exit 1 if the sums are wrong."""
+    """Play the whole product on private servers: a shop, two relays (one is killed) and a consumer; exit 1 if the sums are wrong."""
     from relay import demo as play  # noqa: PLC0415 - heavy for --help
 
     raise typer.Exit(play.check(check) if check else play.main(messages=messages, folder=ledger, keep=keep))

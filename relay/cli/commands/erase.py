@@ -1,4 +1,4 @@
-"""`relay erase`: the contents of archived messages leave PostgreSQL; what happened to the messages stays known."""
+"""`relay erase`: erases the contents of archived messages in PostgreSQL, and keeps what happened to the messages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 MOST = 1000
-"""How many messages with one id are looked at, to see whether it has several."""
+"""How many messages with one id are read, to find out whether several messages have the id."""
 
 
 @dataclass(frozen=True)
 class ArchiveErasure:
-    """The result; its fields are those of the JSON. `waiting` messages are meant and not archived yet; the others are as in `_Erasure`."""
+    """The result; its fields are those of the JSON.
+
+    `waiting` counts messages that are to be erased but not archived yet; the other fields are as in `_Erasure`.
+    """
 
     messages: int
     waiting: int
@@ -42,9 +45,9 @@ def erase(
 ) -> None:
     """Erase contents, headers, ordering keys and error texts of archived messages, of their replays and of their bundles.
 
-    Ids, exchanges, routing keys, times, results and codes stay. An erased message cannot be replayed; a dead one counts as acknowledged.
-    An id means the message that has it when the command begins. The lake has copies: run `relay pipeline erase` with the same ids and
-    keys afterwards. Run this again for messages that were not archived yet.
+    Ids, exchanges, routing keys, times, results and codes stay. An erased message cannot be replayed; an erased dead message counts as
+    acknowledged. An id means the message that has this id when the command begins. The lake has copies: run `relay pipeline erase` with the
+    same ids and keys afterwards. Run this again for messages that were not archived yet.
     """
     asked, keys = messages or [], list(dict.fromkeys(ordering_keys or ()))
     if not asked and not keys:
@@ -61,10 +64,12 @@ def erase(
 
 @dataclass
 class _Erasure:
-    """Messages to erase by their places: what is named, the bundles that it was sent in, all replays, and the replays of replays.
+    """Finds and erases messages by their places.
 
-    `archived` messages have their ids; `waiting` ones are not archived yet; `unknown` ids had no message here at the beginning. `unsure`
-    replays are of one of several messages with an id, and nothing says of which.
+    It erases the named messages, the bundles in which they were sent, their replays, and replays of replays.
+
+    `archived` has the archived messages, place → id; `waiting` messages are not archived yet; `unknown` counts ids that had no message at
+    the beginning. `unsure` replays belong to one of several messages with the same id, and it is not recorded to which.
     """
 
     opened: OperatorSession
@@ -75,10 +80,10 @@ class _Erasure:
     unknown: int = 0
     unsure: set[Archived] = field(default_factory=set)
     _sole: dict[UUID, bool] = field(default_factory=dict)
-    """Whether an id's message was the only one with it when this was first asked; not if it was named by its place alone."""
+    """Whether only one message had the id when this was first checked; False for an id that was named only with a place."""
 
     def carry_out(self, asked: Sequence[Archived], keys: list[str]) -> None:
-        """Erase until no more messages are found: a replay that was made meanwhile has the contents under a new id."""
+        """Erase until no more messages are found: a replay that was made meanwhile has the same contents under a new id."""
         ids_first = sorted(dict.fromkeys(asked), key=lambda message: message.xid is not None)
         named = [place for message in ids_first for place in self._named(message)]
         while self._look(named) or keys:
@@ -89,7 +94,7 @@ class _Erasure:
 
     @contextlib.contextmanager
     def accounted(self) -> Iterator[None]:
-        """Whatever ends the command before it is through, say how many messages are erased."""
+        """Report how many messages are erased if an error or a signal ends the command early."""
         try:
             yield
         except BaseException:
@@ -98,9 +103,12 @@ class _Erasure:
             raise
 
     def _named(self, message: Archived) -> Iterator[Archived]:
-        """The places that are meant: of an id the only message with it, and its replays that have kept the id.
+        """The places that are named.
 
-        What comes later under the id is another message. An id that several messages have is refused: producers choose ids.
+        An id means its only message, and the replays of this message that have kept the id.
+
+        A message that later gets the same id is another message. An id that several messages have is refused; producers choose ids, so this
+        may happen.
         """
         story = self._story(message)
         self.unknown += not story
@@ -115,7 +123,7 @@ class _Erasure:
         yield from (_at(message.id, part) for part in story)
 
     def _look(self, named: Iterable[Archived]) -> bool:
-        """Follow what is named; whether this has found more archived messages."""
+        """Follow the named messages to their bundles and replays; return whether more archived messages were found."""
         before, waited, todo, seen = len(self.archived), self.waiting, list(named), set[Archived]()
         self.waiting, self.unsure = set(), set()
         while todo:
@@ -143,7 +151,7 @@ class _Erasure:
         return self._sole[id_]
 
     def _replays(self, message: Archived) -> Iterator[Archived]:
-        """The replays of a message; if several have its id, only those that the audit calls its replays."""
+        """The replays of a message; if several messages have its id, only the replays that the audit links to this message."""
         for row in self.opened.rows("list_replays_at", **message._asdict()):
             replay = _at(row["id"], row)
             if row["noted"] or self._is_sole(message.id):
@@ -152,7 +160,7 @@ class _Erasure:
                 self.unsure.add(replay)
 
     def _bundles(self, part: Archived) -> Iterator[Archived]:
-        """The bundle that holds the content too."""
+        """The bundles that also contain the message's content."""
         for row in self.opened.rows("list_bundles", **part._asdict(), sent_within=f"^{BUNDLED_IN}$"):
             yield _at(row["id"], row)
 

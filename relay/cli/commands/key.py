@@ -1,4 +1,4 @@
-"""`relay key`: ordering keys that wait, and what to do about them."""
+"""`relay key`: lists ordering keys that wait, and skips, parks or resumes them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ COLUMNS = ["ordering_key", "head_id", "behind", "why"]
 
 
 @app.command("list")
-def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most this many.")] = 100, as_json: Json = False) -> None:
-    """List waiting ordering keys, the reason, and the number of messages behind the first of each."""
+def list_keys(
+    *, limit: Annotated[int, typer.Option(min=1, max=100_000, help="List at most this many keys.")] = 100, as_json: Json = False
+) -> None:
+    """List waiting ordering keys, each with the reason and the number of messages behind its first message."""
     with console() as opened:
         rows = opened.rows("list_blocked_keys", most=limit, paused=True)
     if as_json:
@@ -36,11 +38,11 @@ def list_keys(*, limit: Annotated[int, typer.Option(min=1, max=100_000, help="At
 
 @app.command("skip")
 def skip_key(
-    key: OrderingKey, *, head: Annotated[UUID | None, typer.Option(help="Only if this message, by its id, is still the first one.")] = None
+    key: OrderingKey, *, head: Annotated[UUID | None, typer.Option(help="Skip only if this message (id) is still the first one.")] = None
 ) -> None:
-    """Archive a key's first message as discarded, code skipped, and let the next one go. Refused while it is locked.
+    """Archive a key's first message as discarded, code skipped, and let the next message go. Refused while the first message is locked.
 
-    A first message that was not tried yet is skipped only if --head names it.
+    If the first message was not tried yet, it is skipped only if --head names it.
     """
     with console() as opened:
         skipped = opened.row("skip_key", key=key, expected=head or _tried_head(opened, key))["id"]
@@ -49,7 +51,10 @@ def skip_key(
 
 @app.command("park")
 def park_key(key: OrderingKey, *, reason: Reason = "") -> None:
-    """Park a key: its messages stay in the queue until it is resumed. If it is parked already, a new --reason replaces the old."""
+    """Park a key: its messages stay in the queue until the key is resumed.
+
+    If the key is already parked, a new --reason replaces the old one.
+    """
     with console() as opened:
         held = opened.row("park_key", key=key, reason=reason)["held"]
     typer.echo(f"key {quoted(key)} {changed(held, 'parked', reason)}")
@@ -57,7 +62,7 @@ def park_key(key: OrderingKey, *, reason: Reason = "") -> None:
 
 @app.command("resume")
 def resume_key(key: OrderingKey) -> None:
-    """Resume a parked key, from its first message."""
+    """Resume a parked key, beginning with its first message."""
     with console() as opened:
         freed = opened.row("resume_key", key=key)["freed"]
     if not freed:
@@ -66,7 +71,7 @@ def resume_key(key: OrderingKey) -> None:
 
 
 def _tried_head(opened: OperatorSession, key: str) -> UUID:
-    """The key's first message, if an attempt was made: an untried one may have replaced the message that the operator saw."""
+    """The key's first message; refused if it was not tried yet, because it may have replaced the message that the operator saw."""
     found = opened.rows("read_key_head", key=key)
     if not found:
         not_found(f"No message waits under the ordering key {quoted(key)}.")

@@ -23,40 +23,43 @@ if TYPE_CHECKING:
 CHUNK = 1000
 """Messages of one statement."""
 CHUNK_BYTES = 8 << 20
-"""Bytes of input after which a statement goes out with fewer messages."""
+"""Bytes of input after which a statement is run with fewer messages."""
 MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""What some editors and shells write before the first line."""
+"""Byte order marks that some editors and shells write before the first line."""
 KEYS = ("dedup_key", "dedup_seconds", "coalesce_key", "bundle_key")
-"""Options that are passed on only if they are used."""
+"""Options that are passed on only if they are given."""
 FOLLOW = ": relays follow within about 2 seconds; what they have claimed by then is still sent"
-"""Relays read pauses and limits with each heartbeat; nothing reports which relays have read them."""
+"""Relays read pauses and limits with each heartbeat. The database does not know which relays have read them."""
 NAMED = 20
-"""Bad lines that are named; the rest is counted."""
+"""How many bad lines are named; the others are only counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnqueueOptions:
-    """How messages go out; each field is an option (see relay.cli.common.help)."""
+    """How messages are sent; each field is an option (see relay.cli.common.help)."""
 
     options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None
-    ordering_key: Annotated[
-        str | None, typer.Option(help="Messages with the same key are sent one after the other; '' is a key like any other.")
-    ] = None
+    ordering_key: Annotated[str | None, typer.Option(help="Messages with the same key are sent in order; '' is a key like any other.")] = (
+        None
+    )
     available_at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Not sent before this time: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now.")
+        str | None,
+        typer.Option(metavar="TIME", help="Send the message not before this time: 2031-01-31T12:00:00Z, or 90s, 15m, 2h, 7d from now."),
     ] = None
-    expires_at: Annotated[str | None, typer.Option(metavar="TIME", help="Not sent after this time; written as for --available-at.")] = None
+    expires_at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Send the message not after this time; written as for --available-at.")
+    ] = None
     dedup_key: Annotated[
-        str | None, typer.Option(help="Not enqueued while the key is known from an earlier message to the same exchange.")
+        str | None, typer.Option(help="Do not enqueue a message while the key is known from an earlier message to the same exchange.")
     ] = None
     dedup_seconds: Annotated[
         int | None, typer.Option(metavar="SECONDS", help="How long the key is known; by default the setting dedup_seconds.")
     ] = None
-    coalesce_key: Annotated[str | None, typer.Option(help="Of the unsent messages with the same key, only the newest is sent.")] = None
-    bundle_key: Annotated[str | None, typer.Option(help="Messages with the same key are sent together, as one JSON list.")] = None
+    coalesce_key: Annotated[str | None, typer.Option(help="Send only the newest of the unsent messages with the same key.")] = None
+    bundle_key: Annotated[str | None, typer.Option(help="Send messages with the same key together, as one JSON list.")] = None
 
     def fields(self, now: Callable[[], datetime]) -> dict[str, Any]:
-        """The message fields that these options give; lengths of time count from `now`, which asks the database."""
+        """The message fields from these options; lengths of time count from `now`, which returns the database's time."""
         return {
             "options": publish_options(self.options),
             "ordering_key": self.ordering_key,
@@ -78,7 +81,7 @@ def enqueue(
 ) -> None:
     """Enqueue one message and print its id; or enqueue one message for each line of standard input, all or none.
 
-    A message whose dedup key is known already is left out without an error; the id of the first message is printed.
+    A message whose dedup key is already known is left out without an error, and the id of the earlier message is printed.
     """
     if content is None and sys.stdin.isatty():
         raise typer.BadParameter("Give the content as JSON, or lines of JSON on standard input.")
@@ -93,8 +96,8 @@ def enqueue(
 def cancel(messages: MessageIds) -> None:
     """Cancel messages that no relay has claimed: they are archived as discarded, code cancelled.
 
-    Each id is cancelled by itself; those that cannot be cancelled are listed. Exit 1 if one was claimed or settled already, else 3 if one
-    does not exist.
+    Each id is cancelled separately; ids that cannot be cancelled are listed. Exit 1 if a message was already claimed or settled, else 3 if
+    a message does not exist.
     """
     wrong = set()
     with console() as opened:
@@ -108,14 +111,17 @@ def cancel(messages: MessageIds) -> None:
 
 
 def pause(exchange: Exchange, *, reason: Reason = "") -> None:
-    """Pause an exchange: its messages stay in the queue until it is resumed. If it is paused already, a new --reason replaces the old."""
+    """Pause an exchange: its messages stay in the queue until the exchange is resumed.
+
+    If the exchange is already paused, a new --reason replaces the old one.
+    """
     with console() as opened:
         held = opened.row("pause_exchange", exchange=exchange, reason=reason)["held"]
     typer.echo(f"exchange {quoted(exchange)} {changed(held, 'paused', reason)}{FOLLOW if held else ''}")
 
 
 def resume(exchange: Exchange) -> None:
-    """Resume an exchange."""
+    """Resume a paused exchange."""
     with console() as opened:
         freed = opened.row("resume_exchange", exchange=exchange)["freed"]
     if not freed:
@@ -131,13 +137,13 @@ def limit(
             metavar="RATE",
             min=0.001,
             max=1_000_000,
-            help="Messages a second, over all relays; from 0.001 to 1000000. To send nothing, pause the exchange.",
+            help="Messages a second, of all relays together; from 0.001 to 1000000. To send nothing, pause the exchange.",
         ),
     ],
     *,
     reason: Reason = "",
 ) -> None:
-    """Send at most this many messages a second of an exchange; other exchanges are not slowed down. Run it again to change the limit."""
+    """Limit an exchange to this many messages a second; other exchanges are not slowed down. Run the command again to change the limit."""
     with console() as opened:
         found = opened.row("limit_exchange", exchange=exchange, per_second=per_second, reason=reason)
     state, before = f"limited to {rate(per_second)}", found["before"]
@@ -221,7 +227,7 @@ def _enqueue_lines(opened: OperatorSession, fields: dict[str, Any], *, ids: bool
 
 
 def _report(bad: list[str]) -> None:
-    """Name bad lines and leave the transaction, which rolls back."""
+    """Name bad lines and end the command, whose transaction rolls back."""
     for problem in bad[:NAMED]:
         complain(problem)
     more = f" ({len(bad) - NAMED} of them not shown)" if len(bad) > NAMED else ""
@@ -229,7 +235,7 @@ def _report(bad: list[str]) -> None:
 
 
 def _chunks(fields: dict[str, Any], bad: list[str]) -> Iterator[list[Message]]:
-    """Messages by the chunk while no line is bad; afterwards the lines are only checked."""
+    """Chunks of messages, up to the first bad line; the lines after it are only checked."""
     chunk: list[Message] = []
     size = 0
     for number, line in enumerate(sys.stdin.buffer, start=1):

@@ -1,4 +1,4 @@
-"""`relay pipeline`: exports the archive into the lake, and works on it. Each command is one job, for an operator or a scheduler."""
+"""`relay pipeline`: exports the archive into the lake, and works on the lake. Each command is one job, for an operator or a scheduler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from relay.cli.common.support import new_group
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-app = new_group(help="Copy the archive into a lake, count, report, verify, replay and reconcile; needs the extra named pipeline.")
+app = new_group(
+    help="Copy the archive into a lake, count, report, verify, replay and reconcile; requires the package's extra named pipeline."
+)
 
 BatchRows = Annotated[int | None, typer.Option(min=1, metavar="ROWS", help="About this many rows in one commit.")]
 Adopt = Annotated[
@@ -104,7 +106,7 @@ def metrics(
 ) -> None:
     """Count the lake's messages by window, hour and day, and write the numbers to the lake and to PostgreSQL."""
     with workplace() as place, spark("metrics", master) as session:
-        place.lake.opened("archive")  # with a wrong URL of the lake the command fails, and does not succeed with no messages
+        place.lake.opened("archive")  # fails if the lake's URL is wrong; otherwise the command would succeed without messages
         days = [day.date() for day in again or ()]
         result = _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges, again=days)
         finish(result, as_json=as_json, words=_computed)
@@ -113,7 +115,7 @@ def metrics(
 @app.command()
 def verify(
     *,
-    again: Annotated[bool, typer.Option("--again", help="Also days that were verified before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also compare days that were verified before.")] = False,
     master: Master = None,
     as_json: Json = False,
 ) -> None:
@@ -130,7 +132,7 @@ def compact(
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Merge the many files of past days into few, and remove files that no reader needs any more."""
+    """Merge the many small files of past days into few large ones, and remove files that no reader needs any more."""
     with workplace() as place, spark("compact", master) as session:
         from relay.pipeline.compact import job  # noqa: PLC0415 - see relay.cli.main
 
@@ -174,10 +176,10 @@ def run(
                 "metrics": lambda: _metrics(place, session, target_ms=target, top_keys=top_keys, top_exchanges=top_exchanges),
                 "verify": lambda: _verify(place, session),
             },
-            # A refused export may have met the lake of another database, whose numbers must not replace those of this database.
+            # An export may be refused because the lake belongs to another database, whose numbers must not replace those of this one.
             needs={"metrics": "export"},
         )
-        # Shown before Spark ends, because that may fail as well.
+        # Shown before Spark ends, because the end of Spark may fail as well.
         show_steps(done, failed, as_json=as_json, words={"export": _exported, "metrics": _computed, "verify": _verified})
     if code := done["verify"].exit_code:
         raise typer.Exit(code)
@@ -188,9 +190,9 @@ def demo(
     *,
     messages: Annotated[int, typer.Option(min=600, help="About how many messages are moved.")] = 3000,
     folder: Annotated[Path | None, typer.Option(help="Keep ledger, lake and report in this folder.")] = None,
-    check: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Play nothing, only check what --folder has kept.")] = None,
+    check: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Play nothing; only check what --folder has kept.")] = None,
 ) -> None:
-    """Play the whole pipeline end to end on private servers, over simulated days, with a summary that adds up."""
+    """Play the whole pipeline on private servers, over simulated days, and check that the sums of all parts agree."""
     from relay.demo.history import run as story  # noqa: PLC0415 - see relay.cli.main
 
     raise typer.Exit(story.check(check) if check else story.main(messages=messages, folder=folder))
@@ -216,12 +218,12 @@ def _export(place: Workplace, session: Callable[[], SparkSession], *, batch_rows
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options that were given; the job has its own values for the others."""
+    """The options that were given; for the others the job has defaults."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _add_again(days: Sequence[datetime], *, master: str | None, as_json: bool) -> None:
-    """Add what the lake lacks of these days."""
+    """Add the rows of these days that the lake lacks."""
     with workplace() as place, spark("export", master) as session:
         from relay.pipeline.export import again as job  # noqa: PLC0415 - see relay.cli.main
 

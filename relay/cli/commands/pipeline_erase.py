@@ -1,4 +1,4 @@
-"""`relay pipeline erase`: contents of chosen messages leave the lake."""
+"""`relay pipeline erase`: erases the contents of chosen messages in the lake."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ def erase(
     ordering_keys: ErasedKeys = None,
     at_once: Annotated[
         bool,
-        typer.Option("--at-once", help="Also delete the old files that have left the table; readers of older versions of the table fail."),
+        typer.Option(
+            "--at-once",
+            help="Also delete the old files that were removed from the table; readers of older versions of the table then fail.",
+        ),
     ] = False,
     master: Master = None,
     as_json: Json = False,
 ) -> None:
-    """Erase the contents of messages in the lake, and prove it by a scan. Erase them in PostgreSQL first.
+    """Erase the contents of messages in the lake, and prove the erasure by a scan. Run `relay erase` for PostgreSQL first.
 
-    Replays of a message, and the bundle that holds it, are erased too. With ID@XID/SEQ no replays are. Exit 5 if files
-    of the table still have contents; old files outside it are only named.
+    Replays of a message, and the bundle that holds it, are erased too. With ID@XID/SEQ no replays are erased. Exit 5 if files of the table
+    still have contents; old files outside the table are only reported.
     """
     if not (messages or ordering_keys):
         raise typer.BadParameter("Nothing says which messages to erase: give ids or --ordering-key.")

@@ -1,4 +1,4 @@
-"""`relay pipeline replay` and `reconcile`: what the lake remembers, sent again, or held against what consumers received."""
+"""`relay pipeline replay` and `reconcile`: send messages of the lake again, or compare them with what consumers received."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LakeFilter(Filter):
-    """What is looked for in the lake: as `Filter`, but also with stars in the exchange, and by ordering key and id."""
+    """A filter for the lake's messages: the options of `Filter`, with stars also in the exchange, and with ordering key and ids."""
 
-    exchange: Annotated[str | None, typer.Option(help="Only of this exchange; * matches any characters.")] = None
-    ordering_key: Annotated[str | None, typer.Option(help="Only with this ordering key.")] = None
+    exchange: Annotated[str | None, typer.Option(help="Only messages of this exchange; * matches any characters.")] = None
+    ordering_key: Annotated[str | None, typer.Option(help="Only messages with this ordering key.")] = None
     ids: Annotated[list[UUID] | None, typer.Option("--id", metavar="ID", help="Only this message; may be given several times.")] = None
 
     def selection(self, place: Workplace) -> Selection:
-        """The filter as the jobs take it; lengths of time by the database's clock."""
+        """The filter as an argument of a job; lengths of time count from the database's time."""
         from relay.pipeline.replay.selection import Selection  # noqa: PLC0415 - see relay.cli.main
 
         since, until = self.between(place.now)
@@ -47,7 +47,7 @@ class LakeFilter(Filter):
 
 @dataclass(frozen=True, kw_only=True)
 class ReconcileComparison:
-    """What is compared with what, and how much may be wrong."""
+    """What is compared, and how many lost or duplicated deliveries are allowed."""
 
     since: Annotated[str, FROM]
     until: Until = None
@@ -65,7 +65,8 @@ class ReconcileComparison:
         ),
     ] = None
     grace: Annotated[
-        int, typer.Option(min=0, metavar="SECONDS", help="How long after its confirm a message without a receipt is pending, not lost.")
+        int,
+        typer.Option(min=0, metavar="SECONDS", help="A message without a receipt is pending, not lost, for this long after its confirm."),
     ] = 3600
     late: Annotated[
         int, typer.Option(min=0, metavar="SECONDS", help="A message received more than this many seconds after its confirm is late.")
@@ -77,7 +78,7 @@ class ReconcileComparison:
     ] = False
 
     def question(self, place: Workplace) -> Question:
-        """The options as the job takes them; lengths of time by the database's clock."""
+        """The options as an argument of the job; lengths of time count from the database's time."""
         from relay.pipeline.reconcile.job import Question  # noqa: PLC0415 - see relay.cli.main
 
         since, until = between(place.now, self.since, self.until)
@@ -107,9 +108,10 @@ def replay(
     sending: Sending,
     as_json: Json = False,
 ) -> None:
-    """Enqueue messages of the lake again, also messages that PostgreSQL has dropped."""
+    """Enqueue messages of the lake again, including messages that PostgreSQL has dropped."""
     if job is None and not sending.dry_run and wanted.has_length:
-        # The job is named after the filter. With a length of time the filter differs at each run: a second run would send everything again.
+        # The filter determines the job's name. A length of time changes the filter at each run, so a second run would send all the messages
+        # again.
         raise typer.BadParameter(
             "A length is another time whenever this is run: name the job with --job, or give --from and --to as times."
         )

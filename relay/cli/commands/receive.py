@@ -1,4 +1,4 @@
-"""`relay receive`: messages from queues into an inbox."""
+"""`relay receive`: moves messages from RabbitMQ's queues into an inbox."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from relay.cli.common.support import settings
 
 
 def receive() -> None:
-    """Take messages from the queues of RELAY_RECEIVE_QUEUES into the inbox of RELAY_SCHEMA, until SIGTERM or SIGINT."""
+    """Move messages from the queues of RELAY_RECEIVE_QUEUES into the inbox of RELAY_SCHEMA, until SIGTERM or SIGINT."""
     from relay.app.inbox import run  # noqa: PLC0415 - see the module
 
     raise typer.Exit(run(settings()))

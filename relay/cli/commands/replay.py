@@ -1,4 +1,4 @@
-"""`relay replay`: enqueue again the archived messages that a filter selects, page by page, at a limited rate."""
+"""`relay replay`: enqueues the archived messages that a filter selects again, page by page, at a limited rate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PAGE = 500
 PAGES_A_SECOND = 4
 """A rate is spread over this many transactions a second, so that messages do not come in bursts."""
 PROGRESS_SECONDS = 5.0
-"""Seconds between two lines of progress without a terminal."""
+"""Seconds between two lines of progress if there is no terminal."""
 _BEGIN: dict[str, Any] = {"archived_xid": "0", "xid": "0", "seq": 0}
 """Where the first page begins."""
 Page = Sequence[dict[str, Any]]
@@ -42,13 +42,13 @@ class Done:
 
     @property
     def words(self) -> str:
-        """The result in a line."""
+        """The result as one line."""
         refused = f", {self.refused} refused" if self.refused else ""
         return f"{count(self.messages, 'message')} {'would be replayed' if self.dry_run else 'replayed'}{refused}"
 
     @property
     def exit_code(self) -> int:
-        """1 if a message was refused, so that a script notices."""
+        """1 if a message was refused, so that a script can detect it; else 0."""
         return INTERRUPTED if self.interrupted else REFUSED if self.refused else 0
 
     def add(self, page: Page) -> None:
@@ -67,25 +67,25 @@ class Done:
 def replay(
     *,
     wanted: Filter,
-    again: Annotated[bool, typer.Option("--again", help="Also messages that were replayed before, and replays.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also replay messages that were replayed before, and replays themselves.")] = False,
     job: Annotated[str | None, typer.Option(metavar="NAME", help="Keep a ledger of this name: the job enqueues each message once.")] = None,
     sending: Sending,
     as_json: Json = False,
 ) -> None:
-    """Enqueue archived messages again, by time, exchange, key and result; successes too.
+    """Enqueue archived messages again, selected by time, exchange, routing key, result and code; successes too.
 
-    Each page is a transaction of its own. An interrupted replay continues when it is run again: messages that were replayed are left out.
-    Sent replays are left out too, unless --result or --code matches them and none of their originals. A dead replay is like any other
-    message. With --again, only a --job can be continued: messages in its ledger are always left out. A replay from the lake under the same
-    name shares the ledger. A message that the queue refuses is named, the others are enqueued, and the exit code is 1; the next run tries
-    it again.
+    Each page is a transaction of its own. An interrupted replay continues when it is run again: messages that were already replayed are
+    left out. Replays that were sent are left out too, unless --result or --code matches them but not their originals. A dead replay is
+    treated like any other message. With --again, only a --job can be continued: messages in its ledger are always left out. A replay from
+    the lake with the same job name shares the ledger. If the queue refuses a message, the command names it, enqueues the others, and exits
+    with code 1; the next run tries it again.
     """
     if not (wanted.since or wanted.exchange is not None or wanted.routing_key is not None or wanted.result or wanted.code):
         raise typer.BadParameter("Say what to replay: at least one of --from, --exchange, --routing-key, --result, --code.")
     if job is not None and not 1 <= len(job.encode()) <= LONGEST_JOB:
         raise typer.BadParameter(f"--job must have 1 to {LONGEST_JOB} bytes.")
     with console() as opened:
-        # The upper time limit is fixed now: otherwise the replay would later find its own messages in the archive.
+        # The upper time limit is fixed now. Otherwise the replay would later find its own messages in the archive.
         since, until = wanted.between(opened.now, closed=True)
         asked = {
             "archived_from": since, "archived_to": until, "exchange": wanted.exchange, "routing_key": wanted.routing_key,
@@ -118,14 +118,14 @@ def _replay(opened: OperatorSession, asked: dict[str, Any], sending: Sending, *,
 
 
 def _why_none(opened: OperatorSession, asked: dict[str, Any]) -> str:
-    """Whether the filter is wrong, or its work is done."""
+    """Why no message was found: no message matches the filter, or all matching messages were replayed before."""
     if not opened.rows("replay_page", **{**asked, "again": True, "job": None, "dry_run": True}, **_BEGIN, most=1):
         return "Nothing matches: the archive has no such message; correct the filter, or ask the lake with `relay pipeline replay`"
     return f"All that matches was replayed before, or is a replay{'' if asked['job'] else '; --again takes it once more'}."
 
 
 def _pages(opened: OperatorSession, asked: dict[str, Any], sending: Sending) -> Iterator[Page]:
-    """Page after page. Refused messages do not count towards the limit; otherwise they would use it up in each run."""
+    """Replay page after page. Refused messages do not count towards the limit; otherwise they would use it up in each run."""
     size = PAGE if sending.rate is None else max(1, int(min(PAGE, sending.rate / PAGES_A_SECOND)))
     rest = sending.limit
     place = _BEGIN
@@ -145,7 +145,7 @@ def _enqueued(page: Page) -> int:
 
 
 def _at_rate(pages: Iterator[Page], rate: float | None) -> Iterator[Page]:
-    """Keep the average rate: wait until it allows as many messages as were enqueued so far."""
+    """Keep the average rate: wait after each page until the rate allows the messages that were enqueued so far."""
     began, done = time.monotonic(), 0
     for page in pages:
         yield page
@@ -161,7 +161,7 @@ def _progress(done: int | None) -> None:
 
 
 def _report_progress(done: int, last_report: float) -> float:
-    """Print a line every few seconds without a terminal; takes and returns the time of the last report."""
+    """Print a line every few seconds if there is no terminal; the argument and the result are times of the last report."""
     if sys.stderr.isatty() or time.monotonic() - last_report < PROGRESS_SECONDS:
         return last_report
     complain(f"{count(done, 'message')} so far.")

@@ -1,4 +1,4 @@
-"""`relay schedule`: messages that come at times."""
+"""`relay schedule`: messages that are inserted at scheduled times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from relay.cli.common.arguments import Exchange, Json
 from relay.cli.common.output import named, quoted, show_json, show_table, words
 from relay.cli.common.support import console, length_of, new_group, not_found, publish_options
 
-app = new_group(help="Messages at scheduled times: living relays insert them, or pg_cron.")
+app = new_group(help="Messages at scheduled times, inserted by living relays or by pg_cron.")
 
 Name = Annotated[str, typer.Argument(help="Name of the schedule, at most 63 printable characters.")]
 COLUMNS = ["name", "spec", "time_zone", "to", "missed", "last", "next", "why"]
@@ -19,21 +19,21 @@ COLUMNS = ["name", "spec", "time_zone", "to", "missed", "last", "next", "why"]
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleOptions:
-    """When a schedule runs and how its messages go out; each field is an option (see relay.cli.common.help)."""
+    """When a schedule runs and how its messages are sent; each field is an option (see relay.cli.common.help)."""
 
     zone: Annotated[str, typer.Option(help="Time zone of the cron line, such as Europe/Berlin; EVERY needs none.")] = "UTC"
     missed: Annotated[
         Literal["skip", "once", "all"],
-        typer.Option(help="For missed ticks: send nothing, one message, or one message for each."),
+        typer.Option(help="After missed ticks: send no message, one message, or one message for each tick."),
     ] = "once"
     options: Annotated[str | None, typer.Option(help="Publish options as a JSON object, e.g. '{\"priority\": 5}'.")] = None
     ordering_key: Annotated[str | None, typer.Option(help="Ordering key of the messages.")] = None
     expires_after: Annotated[
         str | None,
-        typer.Option(metavar="LENGTH", help="Messages are not sent later than this after their insert: 90s, 15m, 2h, 7d."),
+        typer.Option(metavar="LENGTH", help="A message is not sent later than this after its insert: 90s, 15m, 2h, 7d."),
     ] = None
-    paused: Annotated[bool, typer.Option("--paused", help="Send nothing until it is resumed.")] = False
-    replace: Annotated[bool, typer.Option("--replace", help="Change the schedule if there is one of that name.")] = False
+    paused: Annotated[bool, typer.Option("--paused", help="The schedule inserts nothing until it is resumed.")] = False
+    replace: Annotated[bool, typer.Option("--replace", help="Change the schedule if one with this name exists.")] = False
 
     def fields(self) -> dict[str, Any]:
         """The statement's parameters, except those of the message."""
@@ -62,7 +62,7 @@ def add_schedule(
 
 @app.command("list")
 def list_schedules(*, as_json: Json = False) -> None:
-    """List schedules with their last and next ticks, in their own time zones, and what went wrong."""
+    """List schedules with their last and next ticks, in their own time zones, and with their last error."""
     with console() as opened:
         rows = opened.rows("list_schedules")
     if as_json:
@@ -83,7 +83,7 @@ def remove_schedule(name: Name) -> None:
 
 @app.command("pause")
 def pause_schedule(name: Name) -> None:
-    """Let a schedule miss its ticks until it is resumed; they are not sent later."""
+    """Pause a schedule: it misses its ticks until it is resumed. Messages of missed ticks are not sent later."""
     with console() as opened:
         held = opened.row("pause_schedule", name=name)["held"]
     typer.echo(f"schedule {quoted(name)} is paused" if held else f"schedule {quoted(name)} was paused already; nothing is changed")
@@ -91,7 +91,7 @@ def pause_schedule(name: Name) -> None:
 
 @app.command("resume")
 def resume_schedule(name: Name) -> None:
-    """Resume a schedule, at its next tick from now."""
+    """Resume a schedule; its next message is inserted at the next tick."""
     with console() as opened:
         freed = opened.row("resume_schedule", name=name)["freed"]
     typer.echo(f"schedule {quoted(name)} is resumed" if freed else f"schedule {quoted(name)} was not paused; nothing is changed")
@@ -105,7 +105,7 @@ def run_schedule(name: Name) -> None:
 
 
 def _message(exchange: str, routing_key: str, content: str, terms: ScheduleOptions) -> dict[str, Any]:
-    """Parameters of the message, which is checked as by `relay enqueue`."""
+    """Parameters of the message, checked in the same way as by `relay enqueue`."""
     from relay.client import JsonText  # noqa: PLC0415 - heavy for --help
     from relay.client.message import validate  # noqa: PLC0415 - as above
 

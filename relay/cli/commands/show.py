@@ -1,4 +1,4 @@
-"""`relay show`: the history of one message, and what it waits for."""
+"""`relay show`: the history of one message, and the reason why it waits."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 FOLDED = 1000
-"""Parts of a bundle that are listed: the default of bundle_max_messages."""
+"""How many parts of a bundle are listed: the default of bundle_max_messages."""
 SHOWN = 1000
-"""How many parts of a story, and how many replays, are shown. Producers choose ids, so there may be any number."""
+"""How many entries of a history, and how many replays, are shown. Producers choose ids, so there may be any number of both."""
 
 
 def show(message: ShownMessage, *, as_json: Json = False) -> None:
-    """Show one message's history in keys, queue and archive: state, attempts, reason for waiting, replays, bundled and replaced messages.
+    """Show a message's history in keys, queue and archive: state, attempts, reason for waiting, replays, bundled and replaced messages.
 
-    If several messages have the id, all are shown, each with its place; ID@XID/SEQ shows only the one at that place.
+    If several messages have the id, all are shown, each with its place; ID@XID/SEQ shows only the message at that place.
     """
     asked = message._asdict()
     with console() as opened:
@@ -61,6 +61,6 @@ def show(message: ShownMessage, *, as_json: Json = False) -> None:
 
 
 def _seen(opened: OperatorSession, message: Archived) -> QueueRow | None:
-    """The state of a message in the queue; None if it is not there."""
+    """The row of a message in the queue; None if the message is not in the queue."""
     found = read_row(opened, message.id)
     return found if found and message.xid in {None, found.xid} and message.seq in {None, found.seq} else None

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 RECENT = 5000
-"""Messages in the view queue_message_recent."""
+"""The most messages in the view queue_message_recent."""
 LONG_OPEN = 5.0
 """Seconds after which an open transaction is reported."""
 SHOWN = 20
-"""Blocked keys, and failing schedules, that are listed."""
+"""How many blocked keys and failing schedules are listed."""
 RETRYING = 5
-"""Reasons for which messages wait for another attempt, each of one exchange, that are listed."""
+"""How many reasons why messages wait for another attempt are listed; each reason is that of one exchange."""
 COUNTED = 10_000
-"""Parked keys that `queue_message_status` counts; there may be more."""
+"""The most parked keys that `queue_message_status` counts; there may be more."""
 DEAD_SEEN = 20_000
-"""The newest dead messages, among which it counts those that are not acknowledged; there may be more."""
+"""`queue_message_status` counts unacknowledged messages among this many of the newest dead messages; there may be more."""
 LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "lake": 0.0, "retention": 3600.0}
 """Seconds by which a task may be late: pg_cron runs three of these tasks each minute, and retention each hour."""
 OVERDUE = {
@@ -64,7 +64,7 @@ def status(
 
 
 def read_status(opened: OperatorSession, *, every: bool = False) -> Status:
-    """Everything that `relay status --json` prints; with `every`, all relays, else only recent ones."""
+    """Everything that `relay status --json` prints. `every` includes relays whose last heartbeat is old."""
     found: Status = {"schema": opened.schema, "queue": opened.row("read_status")}
     found["lake"] = _lake(opened.row("read_lake"), found["queue"])
     found["recent"] = _recent(opened)
@@ -94,7 +94,7 @@ def picture(found: Status) -> RenderableType:
         columns = ["relay", "host", "broker", "listen", "in_flight", "lanes", "heard"]
         parts += ["", table([_relay_row(row) for row in found["relays"]], columns)]
     parts += _problems(found)
-    # Foreign text, such as names of relays and exchanges, is cleaned here, because Rich lets its escape codes pass.
+    # Foreign text, such as names of relays and exchanges, is cleaned here, because Rich does not remove escape codes.
     return Group(*(words(part) if isinstance(part, str) else part for part in parts))
 
 
@@ -115,14 +115,14 @@ def _recent(opened: OperatorSession) -> Status:
     rows = opened.rows("read_recent")
     messages, minute = sum(row["messages"] for row in rows), sum(row["last_minute"] for row in rows)
     span = max((row["oldest_seconds"] for row in rows), default=0.0)
-    # If all rows of the view are younger than a minute, there may be more rows: then only the time of these rows counts.
+    # If the view is full and all its rows are younger than a minute, there may be more rows: then only the time of these rows counts.
     seconds = max(span, 0.001) if messages == RECENT and span < 60 else 60.0  # noqa: PLR2004 - the query's minute
     results = [{key: row[key] for key in ("result", "error_code", "messages")} for row in rows]
     return {"messages": messages, "seconds": span, "per_second": round(minute / seconds, 2), "results": results}
 
 
 def _overruled(database: dict[str, str]) -> list[Status]:
-    """Policy that this environment sets otherwise than the database, whose value holds."""
+    """Policy settings for which this environment differs from the database; the database's value applies."""
     return [{"name": name, "environment": ours, "database": theirs} for name, ours, theirs in settings().overruled(database)]
 
 
@@ -148,7 +148,7 @@ def _recent_line(recent: Status) -> str:
 
 
 def _lake(row: Status, queue: Status) -> Status:
-    """What is known of the lake, and what can be said of it."""
+    """The database's record of the lake, with a judgement."""
     judged = judge(LakeRecord(**row, lag_seconds=queue["export_lag_seconds"], differing=queue["export_differing_partitions"]), length)
     return {**row, "judgement": judged.kind, "words": words(judged.words)}
 
@@ -210,7 +210,7 @@ def _relay_problems(alive: list[Status]) -> list[str]:
 
 
 def _suspects(waiting: int) -> list[str]:
-    """Messages that take longer than the promised five seconds after the lock time."""
+    """A problem if a suspect message waits longer than the promised five seconds after the lock time."""
     return [f"{count(waiting, 'message')} back from an expired lock: each goes out alone, one after the other"] if waiting else []
 
 
@@ -242,7 +242,7 @@ def _isolated_exchanges(alive: list[Status]) -> list[str]:
 
 
 def _transactions(writing: Status) -> list[str]:
-    """What is not committed yet, and what holds vacuum back."""
+    """Open transactions: inserts that are not committed yet, and sessions that hold vacuum back."""
     lines = []
     if writing["writing"]:
         oldest = "" if writing["oldest_seconds"] is None else f", the oldest for {length(max(writing['oldest_seconds'], 0))}"
@@ -255,7 +255,7 @@ def _transactions(writing: Status) -> list[str]:
 
 
 def _partitions(days_ahead: int) -> list[str]:
-    """The next day for which the archive has no partition: today or tomorrow."""
+    """A problem if the archive has no partition for today or tomorrow."""
     if days_ahead > 0:
         return []
     day = "today, so nothing can be settled" if days_ahead < 0 else "tomorrow"
@@ -263,7 +263,7 @@ def _partitions(days_ahead: int) -> list[str]:
 
 
 def _export(queue: Status) -> list[str]:
-    """What keeps old days of the archive."""
+    """Why retention keeps old days of the archive."""
     lines = []
     if days := queue["export_unverified_days"]:
         lines.append(f"{count(days, 'day')} past retention kept until the export is verified: `relay pipeline verify`")

@@ -1,4 +1,4 @@
-"""`relay work`: messages of an inbox, handed to a function of the application's."""
+"""`relay work`: hands messages of an inbox to a function of the application."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ def work(
     *,
     transaction: Annotated[
         bool,
-        typer.Option("--transaction", help="Hand over a connection too; what the handler writes on it commits with the message's settle."),
+        typer.Option(
+            "--transaction",
+            help="Pass a connection to the handler too; the handler's writes on it commit together with the message's settle.",
+        ),
     ] = False,
     ids: Annotated[
         list[UUID] | None,
         typer.Option(
-            "--id", metavar="ID", help="Handle this message and exit; may be given several times. Exit code 1 if one was not handled."
+            "--id", metavar="ID", help="Handle this message and exit; may be given several times. Exit code 1 if a message was not handled."
         ),
     ] = None,
 ) -> None:
-    """Hand the messages of an inbox to a handler, until SIGTERM or SIGINT; a second signal waits for no handler."""
+    """Hand the messages of an inbox to a handler, until SIGTERM or SIGINT; after a second signal, handlers are not waited for."""
     from relay.worker.app import run, run_named  # noqa: PLC0415 - see relay.cli.main
     from relay.worker.handler import find  # noqa: PLC0415 - see relay.cli.main
 

@@ -1,4 +1,4 @@
-"""Arguments that several commands take."""
+"""Arguments that several commands have."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ OrderingKey = Annotated[str, typer.Argument(metavar="KEY", help="The ordering ke
 MessageId = Annotated[UUID, typer.Argument(metavar="ID", help="Id of the message.")]
 
 HEX = "[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}"
-"""An id as people write one."""
+"""The pattern of an id, with or without hyphens."""
 
 
 class Archived(NamedTuple):
-    """A message given by its id, and by its position if the id is not unique."""
+    """A message given by its id, and by its place if the id is not unique."""
 
     id: UUID
     xid: str | None = None
@@ -30,8 +30,7 @@ class Archived(NamedTuple):
         """Read ID or ID@XID/SEQ.
 
         Raises:
-            typer.BadParameter: the text is neither.
-
+            typer.BadParameter: the text has another form.
         """
         found = re.fullmatch(rf"({HEX})(?:@(\d{{1,20}})/(\d{{1,18}}))?", text, re.ASCII | re.IGNORECASE)
         if not found:
@@ -40,7 +39,7 @@ class Archived(NamedTuple):
         return cls(UUID(id_), xid, int(seq) if seq else None)
 
     def __str__(self) -> str:
-        """As `of` reads it."""
+        """The text from which `of` reads this object."""
         return f"{self.id}@{self.xid}/{self.seq}" if self.xid else str(self.id)
 
 
@@ -57,5 +56,5 @@ ShownMessage = Annotated[
     typer.Argument(metavar="ID", parser=Archived.of, help="Id of the message; add @XID/SEQ if several messages have it."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
-Reason = Annotated[str, typer.Option(help="Why; kept with your login and shown to everybody who asks.")]
+Reason = Annotated[str, typer.Option(help="The reason; stored with your login, and visible to others.")]
 SameId = Annotated[bool, typer.Option("--same-id", help="Keep the id, for consumers that must ignore messages they have already received.")]

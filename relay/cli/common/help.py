@@ -1,4 +1,4 @@
-"""Typer commands whose help shows no type after a flag, and which have our own messages for wrong arguments."""
+"""Typer commands with two changes: their help shows no type after a flag, and they have this project's messages for wrong arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands, whose help shows no type after a flag either."""
+    """A group of commands whose help shows no type after a flag."""
 
     def get_params(self, ctx: Any) -> Any:
         """See `plain_flags`."""
@@ -33,7 +33,7 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """Commands of the class `Command`; options that belong together may be taken as one, see `expanded`."""
+    """An application whose commands have the class `Command`. A dataclass parameter groups options; see `expanded`."""
 
     def command(self, name: str | None = None, **options: Any) -> Any:
         """Add a command."""
@@ -47,7 +47,7 @@ class App(typer.Typer):
 
 
 def expanded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The command for Typer: a dataclass parameter is replaced by options for its fields."""
+    """The function as Typer sees it: each dataclass parameter is replaced by an option for each of its fields."""
     taken = _parameters(function)
     kinds: dict[str, Any] = {one.name: one.annotation for one in taken if is_dataclass(one.annotation)}
     groups = {name: _parameters(kind) for name, kind in kinds.items()}
@@ -70,7 +70,7 @@ def _parameters(made: Callable[..., Any]) -> list[Parameter]:
 
 
 def plain_flags(params: Any) -> Any:
-    """The parameters; flags, `--help` included, have no value name."""
+    """The parameters; flags, including `--help`, have no value name."""
     for param in params:
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""
@@ -78,7 +78,7 @@ def plain_flags(params: Any) -> Any:
 
 
 def wrong_usage(error: Any) -> str:
-    """A usage error as a sentence that names where to read more."""
+    """A usage error as a sentence that names the command for more help."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" or context is None:
         return str(error.format_message())
@@ -89,7 +89,7 @@ def wrong_usage(error: Any) -> str:
 
 
 def _wrong_value(error: Any) -> str | None:
-    """What an argument must be, in place of a library's message for programmers."""
+    """What an argument must be; replaces a library's message for programmers."""
     if param := _negative(error):
         return f"{param.metavar} must be {_expected(param)}"
     problems, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
@@ -101,14 +101,14 @@ def _wrong_value(error: Any) -> str | None:
 
 
 def _negative(error: Any) -> Any:
-    """The argument for a negative number, which the library reads as an option; None in other cases."""
+    """The argument for which a negative number was given; None in other cases. The library reads a negative number as an option."""
     if not re.fullmatch(r"-[\d.]", getattr(error, "option_name", "")):
         return None
     return next((one for one in error.ctx.command.params if one.param_type_name == "argument" and one.min is not None), None)
 
 
 def _expected(param: Any) -> str | None:
-    """A kind of value and its bounds in words; None for a kind without a word."""
+    """A description of a type of value and its bounds; None for a type without a description."""
     kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
     [*_, one] = get_args(kind) or (kind,)
     noun = {UUID: ID, int: "a whole number", float: "a number"}.get(one)

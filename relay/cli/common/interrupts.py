@@ -1,4 +1,4 @@
-"""Ends a job cleanly on a signal: it stops at once, prints one line, and exits with 128 plus the signal's number."""
+"""Ends a job cleanly on a signal: the job stops at once, prints one line, and exits with 128 plus the signal's number."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from types import FrameType
 from typing import NoReturn
 
 PATIENCE = 10.0
-"""Seconds for clean-up: uncommitted files, a transaction, Spark. Clean-up is optional, because a kill does no harm."""
+"""Seconds for clean-up: uncommitted files, a transaction, Spark. Clean-up may be cut off, because a kill does no harm."""
 SAME_SIGNAL_SECONDS = 1.0
-"""Seconds in which a repeated signal counts as the same one: `timeout` signals the process and its group."""
+"""Seconds in which a repeated signal counts as the same signal: `timeout` signals the process and its group."""
 WRITE_SECONDS = 5.0
 """Seconds for writing to a slow reader of the error output."""
 _SENTENCE = "nothing half-done counts, and the next run continues from there."
@@ -26,7 +26,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Within the block SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt; a further signal ends the process."""
+    """Make SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt within the block; a further signal ends the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -37,7 +37,7 @@ def interruptible() -> Iterator[None]:
         except KeyboardInterrupt:
             watch.end(watch.caught or signal.SIGINT)
         finally:
-            # Another error may have replaced the interrupt, for example because Spark's JVM ended by the same signal.
+            # Another error may have replaced the interrupt, for example because the same signal ended Spark's JVM.
             if watch.caught:
                 watch.end(watch.caught)
 
@@ -69,7 +69,7 @@ class _Watch:
             self._write.close()
 
     def end(self, number: int) -> NoReturn:
-        """End the process with only the one line as output."""
+        """End the process; the line about the signal is the only output."""
         self._report(number)
         os._exit(128 + number)
 
@@ -98,7 +98,10 @@ class _Watch:
         self.end(number)
 
     def _report(self, number: int) -> None:
-        """Write the line and pending output in a thread: if no process reads it, as behind a closed pager, the write may block for ever."""
+        """Write the line and pending output in a thread.
+
+        If no process reads the output, as behind a closed pager, the write may block for ever.
+        """
         telling = threading.Thread(target=self._print_once, args=[number], daemon=True)
         telling.start()
         telling.join(WRITE_SECONDS)
@@ -114,6 +117,6 @@ class _Watch:
 
 
 def _silence_output() -> None:
-    """Silence libraries: from here on they report only consequences of the interrupt."""
+    """Silence libraries, which from now on would report only consequences of the interrupt."""
     logging.disable(logging.CRITICAL)
     sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115 - for good

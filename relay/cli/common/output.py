@@ -21,12 +21,12 @@ NAMES = ("exchange", "ordering_key")
 """Fields that are shown even if empty: '' is the default exchange, and a valid key."""
 QUOTES = {"'", '"', "\\"}
 PIPE_WIDTH = 240
-"""Columns of a table that goes into a pipe, whose width is unknown."""
+"""The width in columns of a table that is written into a pipe."""
 
 
 def terminal() -> Console:
     """Standard output for operators; foreign text is never read as markup."""
-    from rich.console import Console  # noqa: PLC0415 - a tenth of a second that JSON and --help need not wait
+    from rich.console import Console  # noqa: PLC0415 - takes a tenth of a second, which JSON and --help do not need
 
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(markup=False, emoji=False, highlight=False, soft_wrap=False, width=width)
@@ -43,12 +43,12 @@ def show_json_line(value: object) -> None:
 
 
 def _safe(text: str) -> str:
-    """The same JSON, with every character escaped that could control a terminal or end a line; JSON requires this only for ASCII."""
+    """The same JSON, with every character escaped that could control a terminal or end a line. JSON itself requires this only for ASCII."""
     return text if text.isprintable() else "".join(each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text)
 
 
 def show_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, nothing: str) -> None:
-    """Print rows as a table, or one sentence if there are none."""
+    """Print rows as a table, or one sentence if there are no rows."""
     if rows:
         terminal().print(table(rows, columns))
     else:
@@ -105,7 +105,7 @@ def length(seconds: float | None) -> str:
 
 
 def count(number: float, one: str, many: str | None = None) -> str:
-    """A number with its noun (and verb): 1 message, 2 messages."""
+    """A number with its noun, or with noun and verb: 1 message, 2 messages."""
     return f"{number:.12g} {one if number == 1 else many or one + 's'}"
 
 
@@ -115,19 +115,19 @@ def rate(per_second: float) -> str:
 
 
 def typed(command: str, name: str) -> str:
-    """A command to type, with a foreign name quoted for the shell."""
+    """A command for the operator to type, with a foreign name quoted for the shell."""
     return f"`relay {command} {'-- ' if name.startswith('-') else ''}{shlex.quote(name) if name.isprintable() else quoted(name)}`"
 
 
 def quoted(name: str) -> str:
-    r"""A foreign name as a shell takes it, always in quotes; one with unprintable characters looks like $'a\x0ab'."""
+    r"""A foreign name in the shell's quotes; a name with unprintable characters looks like $'a\x0ab'."""
     if name.isprintable():
         return "'" + name.replace("'", "'\"'\"'") + "'"
     return "$'" + "".join(map(_escaped, name)) + "'"
 
 
 def named(name: str) -> str:
-    """A foreign name in its own field or column: in quotes only if it would be misread without them."""
+    """A foreign name for a field or column of its own, in quotes only if the name could be misread without them."""
     return name if name.isprintable() and name.split() == [name] and not set(name) & QUOTES else quoted(name)
 
 
@@ -138,7 +138,7 @@ def _escaped(letter: str) -> str:
 
 
 def plain(value: object) -> object:
-    """A value that JSON has no type for, as text."""
+    """The text of a value for which JSON has no type."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     return str(value)

@@ -1,4 +1,4 @@
-"""The base of every pipeline command: lake and database by the settings, Spark on demand, and the result."""
+"""The base of every pipeline command: opens lake and database by the settings, starts Spark on demand, and prints the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from relay.pipeline.source.database import Database
 
 Master = Annotated[
-    str | None, typer.Option(metavar="URL", help="Where Spark runs, such as local[4] or k8s://…; by default what Spark's own settings say.")
+    str | None, typer.Option(metavar="URL", help="Where Spark runs, such as local[4] or k8s://…; by default Spark's own settings decide.")
 ]
 
 
@@ -41,23 +41,24 @@ class Workplace(NamedTuple):
 
 @contextmanager
 def workplace() -> Iterator[Workplace]:
-    """As `_opened`; a signal ends the job cleanly, and the process with it."""
+    """The same as `_opened`, with signals handled: a signal ends the job cleanly, and then the process."""
     with interruptible(), _opened() as place:
         yield place
 
 
 @contextmanager
 def _opened() -> Iterator[Workplace]:
-    """Lake and database of this process's settings.
+    """The lake and the database that this process's settings name.
 
     Raises:
-        SettingsError: a setting is wrong, or RELAY_LAKE_URL is missing.
+        SettingsError: a setting is invalid, or RELAY_LAKE_URL is missing.
         PipelineError: the extra [pipeline] is not installed.
     """
     chosen = settings()
     if chosen.lake_url is None:
         raise SettingsError("RELAY_LAKE_URL is not set: name the folder or the object store that holds the lake, or shall hold it.")
-    # Hides the table library's warnings about its first attempts; the library reads this when it is loaded. The job reports failures.
+    # Hides the table library's warnings about its first attempts. The library reads the variable when it is loaded. The job reports
+    # failures itself.
     os.environ.setdefault("RUST_LOG", "off")
     try:
         from relay.pipeline.lake.delta_lake import Lake  # noqa: PLC0415 - as above
@@ -97,14 +98,14 @@ def spark(job: str, master: str | None) -> Iterator[Callable[[], SparkSession]]:
 
 
 def say(line: str) -> None:
-    """A line of progress, on the error output."""
+    """Print a line of progress to the error output."""
     complain(line)
 
 
 def finish(result: Any, *, as_json: bool, words: Callable[[Any], str]) -> None:
     """Print the result of a job, and end with its exit code if it found a problem.
 
-    A job that a signal may cut short calls this within its `workplace`: a signal ends the process there.
+    A job that a signal may cut short calls this function within its `workplace`, where a signal ends the process.
     """
     if as_json:
         show_json(plain(result))

@@ -1,4 +1,4 @@
-"""Jobs of the pipeline that run one after the other: a failed job stops only the jobs that need its result."""
+"""Runs jobs of the pipeline one after the other. A failed job stops only the jobs that need its result."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SIGNALLED = 128
 
 
 class FailedStep(NamedTuple):
-    """A step that did not finish, the reason in one sentence, and the exit code.
+    """A step that failed: its name, the reason in one sentence, and the exit code.
 
-    `unknown` is an error that relay does not know; `said` is whether the step has printed the sentence itself.
+    `unknown` is whether the error is not one of the relay's own errors; `said` is whether the step has already printed the sentence.
     """
 
     step: str
@@ -31,7 +31,7 @@ class FailedStep(NamedTuple):
 
     @classmethod
     def of(cls, step: str, error: BaseException) -> Self:
-        """A step that raised; a foreign error is named by its type, because its text may hold a payload."""
+        """The failure of a step that raised an error. A foreign error is named by its type, because its text may contain a payload."""
         if isinstance(error, RelayError):
             return cls(step, str(error), error.exit_code)
         return cls(step, f"An error that relay does not know ({type(error).__name__}).", REFUSED, error)
@@ -49,16 +49,16 @@ class FailedStep(NamedTuple):
 def run_steps(
     steps: Mapping[str, Callable[[], Any]], *, needs: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[dict[str, Any], list[FailedStep]]:
-    """Run the steps in order, up to a signal; return the results by name, and the steps that raised or were cut short.
+    """Run the steps in order, up to a signal; return the results by name, and the steps that raised an error or were cut short.
 
     A step that was cut short after a commit also has a result, whose `failure` says why.
 
     Args:
-        steps: what to run, by name.
+        steps: the functions to run, by name.
         needs: for the name of a step, the other step whose result it needs to run.
 
     Raises:
-        KeyboardInterrupt: a signal before anything was done.
+        KeyboardInterrupt: a signal came before anything was done.
     """
     done: dict[str, Any] = {}
     failed: list[FailedStep] = []
@@ -80,7 +80,7 @@ def run_steps(
 
 
 def show_steps(done: Mapping[str, Any], failed: Sequence[FailedStep], *, as_json: bool, words: Mapping[str, Callable[[Any], str]]) -> None:
-    """Print the results of the steps. If a step failed, print the first failure last, and exit with its code."""
+    """Print the results of the steps. If steps failed, print the first failure at the end, and exit with its code."""
     if as_json:
         every = [one.plain() for one in failed]
         show_json({**{name: plain(result) for name, result in done.items()}, "failed": every[0] if every else None, "failures": every})
@@ -99,6 +99,6 @@ def show_steps(done: Mapping[str, Any], failed: Sequence[FailedStep], *, as_json
 
 
 def _line(failed: FailedStep, done: Sequence[str] = ()) -> str:
-    """The line about a failed step; for a person it also names the steps that were `done`."""
+    """The line about a failed step; for an operator it also names the steps that were `done`."""
     beside = f" ({' and '.join(done)} {'was' if len(done) == 1 else 'were'} done)" if done else ""
     return f"{failed.step} failed{beside}{'' if failed.said else f': {failed.sentence}'}"

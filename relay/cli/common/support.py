@@ -24,7 +24,7 @@ REFUSED, USAGE, NOT_FOUND, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 130
 """Exit codes; docs/cli.md lists them. 0 is success."""
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 LENGTH = re.compile(r"([0-9]{1,9})([smhd])")
-"""A length of time as an option: at most nine digits and a unit."""
+"""The pattern of a length of time in an option: at most nine digits and a unit."""
 
 
 class Commands(Group):
@@ -44,7 +44,7 @@ def settings() -> Settings:
     """Settings of this process's environment and `.env`.
 
     Raises:
-        SettingsError: some are wrong; all are listed.
+        SettingsError: some settings are invalid; the error lists all of them.
     """
     from relay.config.settings import load  # noqa: PLC0415 - takes half of the start-up time, and some commands need no settings
 
@@ -63,9 +63,10 @@ def console() -> Iterator[OperatorSession]:
 
 @contextlib.contextmanager
 def session() -> Iterator[OperatorSession]:
-    """A connection with its own PostgreSQL session: it bypasses the pooler if the settings have a URL for that.
+    """A connection with its own PostgreSQL session. It bypasses the pooler if the settings have a direct URL.
 
-    Statements wait at most one second for a lock. Behind a pooler no timeout is set, because the pooler could pass it on to an application.
+    Statements wait at most one second for a lock. Behind a pooler no timeout is set, because the pooler could pass the session with this
+    timeout on to an application.
     """
     from relay.postgres.operator_session import OperatorSession  # noqa: PLC0415 - as in settings
 
@@ -79,10 +80,10 @@ def session() -> Iterator[OperatorSession]:
 def moment(now: Callable[[], datetime], text: str | None, option: str, *, ahead: bool = False) -> datetime | None:
     """A time from an option: ISO 8601 with a time zone, or a length such as 90s, 15m, 2h, 7d.
 
-    A length is counted from `now`, which asks the database: back, or forward if `ahead`. A day has 24 hours.
+    A length is counted back from `now`, which queries the database, or forward with `ahead`. A day has 24 hours.
 
     Raises:
-        typer.BadParameter: the text is neither, or the time in UTC is outside the years 1 to 9999.
+        typer.BadParameter: the text has neither form, or the time in UTC is outside the years 1 to 9999.
     """
     if text is None:
         return None
@@ -123,7 +124,7 @@ def _written(text: str, option: str) -> datetime:
 
 
 def publish_options(text: str | None) -> Any:
-    """Publish options that can be sent, checked as text: 1e400 parsed as a float would no longer be valid JSON."""
+    """Publish options that can be sent. They are checked as text, because 1e400 parsed as a float would no longer be valid JSON."""
     if text is None:
         return {}
     from relay.client.message import HEADERS_LIMIT  # noqa: PLC0415 - heavy for --help
@@ -131,7 +132,7 @@ def publish_options(text: str | None) -> Any:
     from relay.codec.options import plan  # noqa: PLC0415 - as above
 
     try:
-        # plan() below reports a value that nests too deep with its own message.
+        # plan() below reports a value that is nested too deeply, with a message of its own.
         with contextlib.suppress(RecursionError):
             parse(text)
     except OptionsError:
@@ -144,7 +145,7 @@ def publish_options(text: str | None) -> Any:
     return json.loads(text)
 
 
-def changed(held: bool, state: str, reason: str) -> str:  # noqa: FBT001 - what the database answered
+def changed(held: bool, state: str, reason: str) -> str:  # noqa: FBT001 - the database's answer
     """The result of a pause or limit, in words; repeating the command changes at most the reason."""
     if held:
         return f"is {state}"
@@ -152,25 +153,25 @@ def changed(held: bool, state: str, reason: str) -> str:  # noqa: FBT001 - what 
 
 
 def refuse(sentence: str) -> NoReturn:
-    """End the command: it was refused, and nothing was changed."""
+    """End the command with the exit code for a refusal; nothing was changed."""
     complain(sentence)
     raise typer.Exit(REFUSED)
 
 
 def not_found(sentence: str) -> NoReturn:
-    """End the command: the named object does not exist."""
+    """End the command with the exit code for an object that does not exist."""
     complain(sentence)
     raise typer.Exit(NOT_FOUND)
 
 
 def complain(sentence: str) -> None:
-    """Print to stderr, control characters made visible."""
+    """Print a sentence to stderr, with control characters made visible."""
     full = sentence if sentence.endswith((".", "?", "`")) else f"{sentence}."
     typer.echo(visible(full, keep="\n"), err=True)
 
 
 def visible(text: str, keep: str = "") -> str:
-    """Foreign text fit for a terminal: control characters become question marks."""
+    """Foreign text for a terminal: control characters become question marks."""
     return "".join(letter if letter.isprintable() or letter in keep else "?" for letter in text)
 
 
@@ -191,7 +192,7 @@ def _guarded(command: Callable[[], Any]) -> int:
 
 
 def _explain(error: Exception) -> int:
-    """Print a usage error in its own words, any other error by its type alone: its text may hold a payload."""
+    """Print a usage error in its own words, and any other error by its type alone, because its text may contain a payload."""
     if hasattr(error, "format_message"):
         complain(wrong_usage(error))
         return int(getattr(error, "exit_code", USAGE))

@@ -1,4 +1,4 @@
-"""The relays or workers that are alive, and the advice if none is."""
+"""Reads the relays or workers that are alive, and has the advice if none is alive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NONE_ALIVE = (
     "no relay is alive, so nothing is sent: start one with `relay run`",
     "no worker is alive, so nothing is handled: start one with `relay work`",
 )
-"""The advice for an outbox, and for an inbox."""
+"""The advice if no process is alive: for an outbox, and for an inbox."""
 UNABLE = "no relay reaches its broker, so nothing is sent: `relay status` says why"
 
 Relays = dict[int, Mapping[str, Any]]
@@ -36,7 +36,7 @@ class Workers(NamedTuple):
 
     @property
     def stopped(self) -> str | None:
-        """Why no message moves, with advice; None while a living relay or worker can move some."""
+        """Why no message is processed, with advice; None while a living relay or worker can process some."""
         if not self.alive:
             return NONE_ALIVE[self.direction == "inbox"]
         return None if self.able else UNABLE
@@ -53,7 +53,7 @@ def read_workers(opened: OperatorSession) -> Workers:
 
 
 def _items(said: object) -> list[tuple[str, Any]]:
-    """The reports in a value; empty for anything else, which a relay of another version may report."""
+    """The reports in a heartbeat's value. A relay of another version may report something else, which counts as empty."""
     if isinstance(said, dict):
         return list(said.items())
     return [(name, None) for name in said] if isinstance(said, list) else []

@@ -1,7 +1,7 @@
 """The script for `spark-submit`: `spark-submit … relay_pipeline.py export` runs `relay pipeline export` where Spark's settings say.
 
-It has a folder of its own because Python first looks for modules next to the script that it runs. There a module of the package could hide
-one of the standard library.
+The script has a folder of its own, because Python first searches the folder of a script for modules. There, a module of the package could
+hide a module of the standard library.
 """
 
 from __future__ import annotations
