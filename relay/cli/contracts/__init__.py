@@ -1,1 +1,1 @@
-"""`relay contract`: reads a schema, and tries it on the archive."""
+"""`relay contract`: reads a schema, and checks archived messages against it."""

@@ -1,4 +1,4 @@
-"""Tries a contract: how many archived messages would break it, where, and by which rule."""
+"""Tries a contract on archived messages: counts the messages that would break it, by place and rule."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from relay.contracts.registry import CompiledContract, breaches
 from relay.contracts.violation import Violation
 
 SHOWN_IDS = 3
-"""Messages that are named for each place and rule."""
+"""How many messages are named for each place and rule."""
 _INDEX = re.compile(r"/[0-9]+(?=/|$)")
 PROGRESS_SECONDS = 5.0
-"""Seconds between two lines of progress without a terminal."""
+"""Seconds between two lines of progress if there is no terminal."""
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Trial:
 
 
 def _report_progress(done: int, last_report: float) -> float:
-    """Count up on a terminal, else print a line every few seconds; takes and returns the time of the last report."""
+    """Count up on a terminal, else print a line every few seconds; the argument and the result are times of the last report."""
     if sys.stderr.isatty():
         typer.echo(f"\r{count(done, 'message')}", err=True, nl=False)
     elif time.monotonic() - last_report >= PROGRESS_SECONDS:

@@ -18,7 +18,7 @@ from relay.cli.common.support import refuse
 
 _MODEL = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _LARGEST = 1 << 20
-"""Most bytes of a file that are read; a schema may have a quarter of that."""
+"""The most bytes of a file that are read; a schema may have a quarter of this number."""
 
 
 def read_schema(source: str) -> Any:
@@ -72,8 +72,8 @@ def _of_model(source: str) -> Any:
 
 
 def _schema_of(found: Any) -> Any:
-    """The schema of the JSON that messages carry: as the model writes it, by its aliases."""
-    from pydantic import TypeAdapter  # noqa: PLC0415 - a file needs none
+    """The schema of the JSON that the model writes, with its aliases."""
+    from pydantic import TypeAdapter  # noqa: PLC0415 - a file does not need it
 
     return TypeAdapter(found).json_schema(mode="serialization", by_alias=True)
 

@@ -1,1 +1,1 @@
-"""`relay dead watch`: the loop, its options and its actions."""
+"""`relay dead watch`: its loop, its options and its actions."""

@@ -1,4 +1,4 @@
-"""Actions of `relay dead watch` on a dead message: a line, a command; webhooks have their own module."""
+"""Actions of `relay dead watch` on a dead message: print a line, run a command. Webhooks have a module of their own."""
 
 from __future__ import annotations
 
@@ -17,41 +17,43 @@ import typer
 from relay.cli.common.output import count, plain, quoted, show_json_line, words
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
-"""Seconds between two tries; doubles from the first to the longest, with jitter. A receiver may ask for the longest at most."""
+"""Seconds between two tries: the pause doubles from the first to the longest, with jitter. A receiver's Retry-After is capped at the
+longest.
+"""
 INHERITED: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
-"""Environment variables that a command gets; the relay's own are left out, because they hold passwords."""
+"""Environment variables that a command gets. The relay's own variables are left out, because they contain passwords."""
 
 Dead = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Handled:
-    """This handler has nothing more to do with the message."""
+    """An outcome: this handler has finished with the message."""
 
 
 @dataclass(frozen=True)
 class CannotHandle:
-    """This handler cannot handle the message; `why` is a sentence."""
+    """An outcome: this handler cannot handle the message; `why` is a sentence."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class RetryLater:
-    """The message is to be retried; `why` is a sentence, or empty if the reason was reported before."""
+    """An outcome: the message is to be retried; `why` is a sentence, or empty if the reason was reported before."""
 
     why: str
     after: float = 0.0
-    """At least this many seconds."""
+    """The least number of seconds until the next try."""
     counts: bool = True
-    """Whether this counts as one of the message's tries; it does not while the receiver is away."""
+    """Whether this counts as one of the message's tries. A try does not count while the receiver is unavailable."""
 
 
 Outcome = Handled | CannotHandle | RetryLater
 
 
 class Handler(Protocol):
-    """Does one thing with a dead message."""
+    """An action on a dead message."""
 
     acts: bool
     """False for a handler that only shows the message, and does not acknowledge it."""
@@ -68,7 +70,7 @@ class Handler(Protocol):
 
 
 class LineHandler:
-    """Prints a line for each message; does not acknowledge it."""
+    """Prints a line for each message; does not acknowledge the message."""
 
     acts = False
     name = "log"
@@ -100,10 +102,9 @@ class CommandHandler:
     """Runs a command for each message, in its own process group, so that Ctrl-C lets it finish.
 
     Args:
-        argv: program and arguments; no shell sees them.
+        argv: program and arguments; they are not passed through a shell.
         timeout: seconds until the command is killed.
-        env: further variables of this process that the command gets.
-
+        env: names of further environment variables of this process that the command gets.
     """
 
     acts = True
@@ -144,10 +145,10 @@ class CommandHandler:
 
 
 def pause(failures: int) -> float:
-    """Seconds until the next attempt, by the number of failures: doubles up to a limit, with jitter."""
+    """Seconds until the next attempt. The pause doubles with each failure up to a limit, with jitter."""
     return min(FIRST_PAUSE * 2.0 ** min(failures, 60), LONGEST_PAUSE) * random.uniform(0.75, 1.0)  # noqa: S311 - no secret
 
 
 def as_json(value: Any) -> bytes:
-    """JSON in ASCII, times as ISO 8601 in UTC."""
+    """The value as JSON in ASCII, with times as ISO 8601 in UTC."""
     return json.dumps(value, default=plain).encode("ascii")

@@ -1,4 +1,4 @@
-"""Scans unacknowledged dead messages in the order of their deaths: each once, including late commits."""
+"""Scans unacknowledged dead messages in the order in which they died: each once, including messages of late commits."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ PAGE: Final = 500
 """Dead messages that one statement reads."""
 
 Place = tuple[int, int, int]
-"""Archiving transaction, transaction, number: the order in which messages became dead."""
+"""Archiving transaction, transaction and number of a message; sorts messages in the order in which they died."""
 
 
 class DeadCursor:
-    """The position of the scan: a floor below which every message was seen, and the messages seen above it.
+    """The position of the scan: a floor below which every message was seen, and the messages above it that were seen.
 
     Args:
-        wanted: filter, as `watch_dead.sql` takes it.
-
+        wanted: the filter, as parameters of `watch_dead.sql`.
     """
 
     def __init__(self, wanted: Mapping[str, object]) -> None:
@@ -33,7 +32,7 @@ class DeadCursor:
         yield from self._unseen(opened, None, (self._floor, 0, 0), PAGE)
 
     def unseen_of(self, opened: OperatorSession, exchange: str, after: Place, most: int) -> Iterator[dict[str, Any]]:
-        """Those of an exchange after a place; a page has at most so many, as the search for them ends with the last."""
+        """The unseen messages of an exchange after a place, in pages of at most `most`, so that the search ends early."""
         yield from self._unseen(opened, exchange, after, min(PAGE, most))
 
     def _unseen(self, opened: OperatorSession, exchange: str | None, place: Place, most: int) -> Iterator[dict[str, Any]]:
@@ -51,7 +50,7 @@ class DeadCursor:
         return next((dead for dead in self._page(opened, before(place), 1, None) if place_of(dead) == place), None)
 
     def saw(self, dead: Mapping[str, Any]) -> None:
-        """Never return this message again."""
+        """Note that this message was seen: `unseen` does not return it again."""
         self._seen[place_of(dead)] = dead["exchange"]
 
     def knows(self, place: Place) -> bool:
@@ -84,5 +83,5 @@ def before(place: Place) -> Place:
 
 
 def read_floor(opened: OperatorSession) -> int:
-    """Messages that become visible after this read are at or above this position."""
+    """Read the floor: messages that become visible later are at or above this position."""
     return int(opened.row("read_floor")["floor"])

@@ -1,4 +1,4 @@
-"""Dead messages that wait for their turn, for handlers as for replays: each once, of each exchange as many as there is room for."""
+"""Dead messages that wait for their turn, for handlers or for a replay. Each is read once; each exchange has a bounded number in memory."""
 
 from __future__ import annotations
 
@@ -15,32 +15,31 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 LOOK_EVERY: Final = 1.0
-"""Seconds of turns after which new messages are read; longer if reading takes longer."""
+"""Seconds of turns after which new messages are read; if reading takes longer, the turns also last longer."""
 
 
 class Sort(Enum):
-    """What a message is to those who read it."""
+    """What the reader does with a message."""
 
     MINE = auto()
-    """It gets in line."""
+    """The message is added to the line of its exchange."""
     OTHERS = auto()
-    """It is never looked at again."""
+    """The message is never read again."""
     LATER = auto()
-    """It is looked at again, and those after it may get in line before."""
+    """The message is read again later; messages after it may be added before."""
     LAST = auto()
-    """It is looked at again, with all that became dead after it."""
+    """The message is read again later, together with all messages that died after it."""
 
 
 class DeadLines:
-    """Dead messages, in lines by exchange.
+    """Lines of dead messages, one line for each exchange.
 
     Args:
-        wanted: filter, as `watch_dead.sql` takes it.
-        line_up: makes the entry of a message, due by `clock`.
-        sort: says what a message is.
-        clock: the time in seconds.
-        unreported: messages in memory that had no try yet.
-
+        wanted: the filter, as parameters of `watch_dead.sql`.
+        line_up: makes the entry of a message; its due time is one of `clock`.
+        sort: decides what to do with a message.
+        clock: returns the time in seconds.
+        unreported: how many messages without a try may be in memory.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class DeadLines:
 
     @property
     def has_unreported(self) -> bool:
-        """Whether there is a message that had no try yet, in line or unread."""
+        """Whether there is a message without a try, in a line or unread."""
         return self._turns.has_unreported or self._has_unread
 
     def until_due(self) -> float:
@@ -75,7 +74,7 @@ class DeadLines:
         return 0.0 if self._has_unread else self._turns.until_due(self._clock())
 
     def is_done(self, dead: Mapping[str, Any]) -> bool:
-        """Whether a message was read and waits no more."""
+        """Whether a message was read and no longer waits."""
         place = place_of(dead)
         return self._walk.knows(place) and not self._turns.is_open(dead["exchange"], place)
 
@@ -88,7 +87,7 @@ class DeadLines:
         return self._walk.read(opened, place)
 
     def read(self, opened: OperatorSession, stopped: Callable[[], bool]) -> None:
-        """Read new messages, of each exchange as many as there is room for."""
+        """Read new messages, and add them to the lines of their exchanges up to each exchange's limit."""
         began = time.monotonic()
         try:
             self._read_to_the_end(opened, stopped)
@@ -96,7 +95,7 @@ class DeadLines:
             self._seconds = max(LOOK_EVERY, time.monotonic() - began)
 
     def in_turn(self, opened: OperatorSession, stopped: Callable[[], bool]) -> Iterator[WaitingTry]:
-        """Due messages by their exchanges' turns, as long as it is not time to read again."""
+        """Yield due messages by their exchanges' turns, until it is time to read again."""
         end = time.monotonic() + self._seconds
         while not stopped() and time.monotonic() < end and (exchange := self._turns.next(self._clock())) is not None:
             if (after := self._turns.unread(exchange)) is not None:
@@ -106,11 +105,11 @@ class DeadLines:
 
     @property
     def _has_unread(self) -> bool:
-        """Whether the last reading stopped early, and there is room for another exchange."""
+        """Whether the last read stopped early, and another exchange can be added."""
         return self._is_cut and not self._turns.is_full
 
     def _read_to_the_end(self, opened: OperatorSession, stopped: Callable[[], bool]) -> None:
-        # The floor is read before the messages: those that become visible later are at or above it.
+        # The floor is read before the messages, because messages that become visible later are at or above it.
         floor = read_floor(opened)
         self._is_cut = True
         for dead in self._walk.unseen(opened):
@@ -136,7 +135,7 @@ class DeadLines:
         """Read more messages of an exchange."""
         for dead in self._walk.unseen_of(opened, exchange, after, self._turns.room() + 1):
             place, sort = place_of(dead), self._sort(dead)
-            # What is below the floor is not read again, and was this reader's when it was read first.
+            # A message below the floor is added whatever `sort` says now: it was this reader's at the first read, and is not read again.
             if sort is Sort.OTHERS or (sort is Sort.LATER and not self._walk.is_below(place)):
                 continue
             if sort is Sort.LAST and not self._walk.is_below(place):

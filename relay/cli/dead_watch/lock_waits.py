@@ -1,4 +1,7 @@
-"""Messages that another session's lock keeps from being answered or replayed. Each is tried at once, then again alongside the others."""
+"""Messages that cannot be acknowledged or replayed because of another session's lock.
+
+Each is tried at once, and later in turn with the others.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,23 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 PAUSE: Final = 5.0
-"""Seconds from meeting a lock until the messages that wait for it are tried again."""
+"""Seconds after a failure at a lock until the waiting messages are tried again."""
 MAX_WAITING: Final = 10_000
-"""Messages in one line; further messages that meet a lock are left to the next watch."""
+"""The most messages in one line; further messages that meet a lock are left to the next watch."""
 ROUND: Final = 1.0
 """Seconds after which a round of waiting messages ends, so that new dead messages are handled."""
 REPORT_SECONDS: Final = 60.0
-"""Seconds between two sentences about locks."""
+"""Seconds between two reports about locks."""
 
 Act = Callable[["OperatorSession", Mapping[str, Any]], None]
 
 
 class LockWaits:
-    """Does one thing with messages; a message that meets a lock waits in line, and delays no other.
+    """Runs an action on messages. A message that meets a lock waits in a line, and delays no other message.
 
     Args:
-        act: is given a message's id, xid and seq.
-        what: says what is not done yet, as in "is not acknowledged yet".
-
+        act: the action; it gets a message's id, xid and seq.
+        what: the text for reports on what is not done yet, such as "is not acknowledged".
     """
 
     def __init__(self, act: Act, *, what: str) -> None:
@@ -42,17 +44,19 @@ class LockWaits:
         self._due = 0.0
         self._reported = float("-inf")
         self.left = 0
-        """Messages for which there was no room."""
+        """The number of messages for which the line had no room."""
 
     def __len__(self) -> int:
-        """Messages that wait or were left."""
+        """The number of messages that wait in the line or were left out."""
         return len(self._line) + self.left
 
     def do(self, opened: OperatorSession, dead: Mapping[str, Any]) -> bool:
-        """Act on a message, or let it wait; False if it waits. After a lost connection it is tried over the next one.
+        """Act on a message; return False if it must wait for a lock.
+
+        After a lost connection the message is tried again on the next connection.
 
         Raises:
-            StoreError: PostgreSQL went away.
+            StoreError: the connection to PostgreSQL was lost.
             RefusedError: the action is refused for another reason than a lock.
         """
         place = {name: dead[name] for name in ("id", "xid", "seq")}
@@ -67,14 +71,17 @@ class LockWaits:
         return True
 
     def again(self, opened: OperatorSession, stopped: Callable[[], bool]) -> None:
-        """Try the waiting messages in turn, until one meets a lock again, a signal came, or the round is over; errors as `do`."""
+        """Try the waiting messages in turn, until one meets a lock again, a signal came, or the round is over.
+
+        Raises the same errors as `do`.
+        """
         end = time.monotonic() + ROUND
         while self._line and self.until_due() <= 0 and not stopped() and time.monotonic() < end:
             if not self.do(opened, self._line.popleft()):
                 self._due = time.monotonic() + PAUSE
 
     def until_due(self) -> float:
-        """Seconds until something is tried again."""
+        """Seconds until a message is tried again."""
         return self._due - time.monotonic() if self._line else float("inf")
 
     def _wait(self, place: Mapping[str, Any], error: BusyError) -> None:
@@ -88,7 +95,7 @@ class LockWaits:
         self.say(f"Message {place['id']} {self._what} yet, and is tried again: {error}")
 
     def say(self, sentence: str) -> None:
-        """Complain of a lock, now and then."""
+        """Report a lock, at most once in REPORT_SECONDS."""
         now = time.monotonic()
         if now >= self._reported + REPORT_SECONDS:
             self._reported = now

@@ -1,4 +1,4 @@
-"""The watch over dead messages: finds each once, has it handled, and acknowledges it or lets a rule replay it."""
+"""The watch over dead messages: finds each once, passes it to the handlers, and acknowledges it or lets a rule replay it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ REPORT_SECONDS: Final = 5.0
 
 
 class DeadWatch:
-    """Finds unacknowledged dead messages, each once, and has them handled one at a time.
+    """Finds unacknowledged dead messages, each once, and passes them to the handlers one at a time.
 
     Args:
-        plan: what is done.
+        plan: what the watch does.
         stopped: says whether a signal came.
-
     """
 
     def __init__(self, plan: WatchPlan, *, stopped: Callable[[], bool]) -> None:
@@ -55,7 +54,7 @@ class DeadWatch:
 
     @property
     def failing(self) -> int:
-        """Messages that were given up, or wait for another try; at least one if a lock keeps the watch from reading."""
+        """The number of messages that were given up or wait for another try; at least 1 if a lock keeps the watch from reading."""
         return max(self.given_up + self._waiting + sum(each.refused for each in self._replays), self._is_locked)
 
     @property
@@ -65,7 +64,7 @@ class DeadWatch:
         return due and not self._is_locked
 
     def round(self, opened: OperatorSession) -> None:
-        """Acknowledge handled messages, poll for new ones, handle due ones, and replay; a lock stops only one of these steps."""
+        """Acknowledge handled messages, poll for new ones, handle due ones, and replay; a lock stops only the step that meets it."""
         self._is_locked = False
         for part in self._parts:
             try:
@@ -74,7 +73,7 @@ class DeadWatch:
                 self.meet_lock(error)
 
     def meet_lock(self, error: BusyError) -> None:
-        """Report now and then which lock keeps the watch from reading; the watch tries again after a pause."""
+        """Report which lock keeps the watch from reading, but not each time; the watch tries again after a pause."""
         self._is_locked = True
         self._acks.say(str(error))
 
@@ -160,5 +159,5 @@ class DeadWatch:
         opened.rows("answer_dead", **dead, by=BY, note=note)
 
     def _is_ready(self, dead: Mapping[str, Any]) -> bool:
-        """Whether the handlers have finished with a message: a replay answers it, and would hide it from them."""
+        """Whether the handlers have finished with a message. An earlier replay would acknowledge the message, and hide it from them."""
         return not self._plan.handlers or self._lines.is_done(dead)

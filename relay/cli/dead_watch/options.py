@@ -38,28 +38,30 @@ class DeadResult(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class DeadFilter:
-    """The dead messages of a watch; they must match every option that is given."""
+    """A filter for the dead messages of a watch; a message must match every option that is given."""
 
-    exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None
-    routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * matches any characters.")] = None
+    exchange: Annotated[str | None, typer.Option(help="Only messages of this exchange.")] = None
+    routing_key: Annotated[str | None, typer.Option(help="Only messages with this routing key; * matches any characters.")] = None
     result: Annotated[
-        DeadResult | None, typer.Option(metavar="RESULT", help="Only with this result: rejected, failed or lock_expired.")
+        DeadResult | None, typer.Option(metavar="RESULT", help="Only messages with this result: rejected, failed or lock_expired.")
     ] = None
-    code: Annotated[str | None, typer.Option(help="Only with this error code.")] = None
+    code: Annotated[str | None, typer.Option(help="Only messages with this error code.")] = None
 
     def wanted(self) -> dict[str, str | None]:
-        """The filter as `watch_dead.sql` takes it."""
+        """The filter, as parameters of `watch_dead.sql`."""
         result = self.result.value if self.result else None
         return {"exchange": self.exchange, "routing_key": self.routing_key, "result": result, "error_code": self.code}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WatchActions:
-    """What is done with each message."""
+    """The actions on each message."""
 
     log: Annotated[
         bool,
-        typer.Option("--log", help="Print a line for each message, in addition to other handlers; without any, this is the default."),
+        typer.Option(
+            "--log", help="Print a line for each message, in addition to other handlers; the default if there is no other handler."
+        ),
     ] = False
     command: Annotated[
         str | None,
@@ -70,7 +72,9 @@ class WatchActions:
     ] = None
     env: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A further environment variable for the command; by default it gets few, and no secret."),
+        typer.Option(
+            metavar="NAME", help="A further environment variable for the command; by default the command gets few variables, and no secret."
+        ),
     ] = None
     webhook: Annotated[
         str | None,
@@ -81,12 +85,10 @@ class WatchActions:
         ),
     ] = None
     webhook_file: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Like --webhook, with the URL in this file, which is read at the start.")
+        Path | None, typer.Option(metavar="PATH", help="Like --webhook, with the URL from this file, which is read at the start.")
     ] = None
     unsigned: Annotated[bool, typer.Option("--unsigned", help="Send webhooks without a signature.")] = False
-    allow_private: Annotated[bool, typer.Option("--allow-private", help="Let the webhook go to this machine and to private networks.")] = (
-        False
-    )
+    allow_private: Annotated[bool, typer.Option("--allow-private", help="Allow webhooks to this machine and to private networks.")] = False
     replay: Annotated[
         list[str] | None,
         typer.Option(
@@ -95,14 +97,14 @@ class WatchActions:
         ),
     ] = None
     ack: Annotated[bool, typer.Option("--ack", help="Acknowledge each message that all handlers have handled.")] = False
-    tries: Annotated[int, typer.Option(min=1, max=1000, help="Tries of a message before it is given up.")] = 10
+    tries: Annotated[int, typer.Option(min=1, max=1000, help="How often a message is tried before it is given up.")] = 10
     timeout: Annotated[
         float, typer.Option(min=0.1, max=86_400, help="Seconds after which a command is killed or a webhook request is abandoned.")
     ] = 30.0
 
 
 def plan(which: DeadFilter, acting: WatchActions, *, look: Look | None, as_json: bool) -> WatchPlan:
-    """What the options ask for.
+    """The plan that the options describe.
 
     Raises:
         typer.BadParameter: an option cannot be carried out.
@@ -130,7 +132,7 @@ class _Url(NamedTuple):
 
 
 def _url(acting: WatchActions) -> _Url | None:
-    """The URL of the options, else of the settings."""
+    """The URL from the options, or by default from the settings."""
     if acting.webhook is not None and acting.webhook_file is not None:
         raise typer.BadParameter("--webhook and --webhook-file are both given: keep one of them.")
     if acting.webhook is not None:

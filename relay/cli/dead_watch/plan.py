@@ -24,17 +24,20 @@ class WatchPlan:
     handlers: Sequence[Handler]
     rules: Sequence[Rule] = ()
     wanted: Mapping[str, object] = field(default_factory=lambda: dict.fromkeys(("exchange", "routing_key", "result", "error_code")))
-    """Filter, as `watch_dead.sql` takes it."""
+    """The filter, as parameters of `watch_dead.sql`."""
     look: Look | None = None
-    """A function that adds to a message what the handlers need."""
+    """A function that adds to a message the values that the handlers need."""
     ack: bool = False
-    """Acknowledge messages that all handlers have handled, except those that a rule replays: a replay acknowledges its original."""
+    """Whether to acknowledge messages that all handlers have handled.
+
+    Messages that a rule replays are left out: a replay acknowledges its original.
+    """
     tries: int = TRIES
-    """Tries of one message by its handlers."""
+    """How often a message is tried before it is given up."""
     identity: str = ""
     """The identity of this watch: watches with the same handlers share it."""
 
     @property
     def acts(self) -> bool:
-        """Whether the watch does more than show messages. Two such watches with the same plan would do everything twice."""
+        """Whether the watch does more than show messages. Two active watches of this kind with the same plan would do everything twice."""
         return bool(self.rules) or any(each.acts for each in self.handlers)

@@ -1,4 +1,7 @@
-"""Rules by which `relay dead watch` replays: which dead messages, after what time, and how often along their lineage."""
+"""Rules by which `relay dead watch` replays.
+
+A rule selects dead messages, and says after what time and how often along their lineage they are replayed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class Rule:
     """A rule; a dead message must match every condition that is not None."""
 
     text: str
-    """As it was given."""
+    """The rule as it was given."""
     code: str | None
     exchange: str | None
     routing_key: str | None
@@ -32,7 +35,7 @@ class Rule:
     at_most: int
 
     def matches(self, dead: dict[str, Any]) -> bool:
-        """Whether a dead message is one of this rule's."""
+        """Whether a dead message matches this rule."""
         wanted = ((self.code, "error_code"), (self.exchange, "exchange"), (self.result, "result"))
         return all(value in {None, dead[name]} for value, name in wanted) and (
             self.routing_key is None or re.fullmatch(_pattern(self.routing_key), dead["routing_key"], re.DOTALL) is not None
@@ -40,9 +43,9 @@ class Rule:
 
 
 def _pattern(key: str) -> str:
-    """The pattern of a routing key with stars.
+    """The regular expression for a routing key with stars.
 
-    Text that a star has passed is not tried again. Otherwise a long key, which others choose, would take hours with four stars.
+    The atomic groups prevent backtracking. With four stars it could take hours on a long key, and producers choose the keys.
     """
     first, *others = map(re.escape, key.split("*"))
     if not others:
@@ -52,10 +55,10 @@ def _pattern(key: str) -> str:
 
 
 def parse_rule(text: str) -> Rule:
-    """A rule as people write it: `code=unroutable,exchange=orders,after=5m,at-most=3`; a value with a comma is quoted.
+    """The rule in a text such as `code=unroutable,exchange=orders,after=5m,at-most=3`; a value with a comma is quoted.
 
     Raises:
-        typer.BadParameter: the text is no rule.
+        typer.BadParameter: the text is not a rule.
     """
     given = _pairs(text)
     if not given.keys() - {"after", "at-most"}:

@@ -1,4 +1,4 @@
-"""Dead messages that a rule replays, some time after they died; the database counts the replays along their lineage."""
+"""Replays the dead messages of a rule, some time after they died; the database counts the replays along their lineage."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ class Replayer:
 
     Args:
         rule: which messages are replayed, when and how often.
-        earlier: rules that come first; a message that matches one of them is left to it.
-        wanted: filter of the whole watch.
+        earlier: rules that come first; this rule ignores messages that match one of them.
+        wanted: the filter of the whole watch.
         ready: says whether the other handlers have finished with a message.
-
     """
 
     def __init__(
@@ -80,14 +79,14 @@ class Replayer:
 
     def _line_up(self, dead: Dead) -> WaitingTry:
         named = {name: dead[name] for name in ("id", "xid", "seq")}
-        # What is due goes in the order in which it was read, which is that of the deaths.
+        # Due messages are replayed in the order in which they were read, which is the order in which they died.
         due = 0.0 if (due := self._due(dead)) <= self._clock() else due
         return WaitingTry(dead["exchange"], place_of(dead), (), due, named)
 
     def _due(self, dead: Dead) -> float:
-        """When a message of this rule may go, by the database's clock."""
+        """When a message of this rule may be replayed, by the database's clock."""
         died = dead["archived_at"]
-        # A time outside the calendar was written with triggers disabled.
+        # A time outside Python's calendar can only be written with triggers disabled.
         return died.timestamp() + self._rule.after.total_seconds() if isinstance(died, datetime) else 0.0
 
     def _replay(self, opened: OperatorSession, dead: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Which dead message is handled next: exchanges take turns, and a message that waits for a retry blocks no other. No I/O."""
+"""Decides which dead message is handled next: exchanges take turns, and a message that waits for a retry blocks no other. No I/O."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from relay.cli.dead_watch.actions import Dead, Handler
 from relay.cli.dead_watch.cursor import Place, before
 
 MAX_UNREPORTED: Final = 500
-"""Messages in memory that were not handled yet, for all exchanges together; each exchange has room for one."""
+"""The most messages in memory without a try, for all exchanges together; each exchange may always have one."""
 MAX_WAITING: Final = 10_000
-"""Messages that wait for a retry, or for one rule's replay, shared in the same way; an exchange with a used share is not read further."""
+"""The most messages that wait for a retry or for one rule's replay, shared in the same way.
+
+An exchange that has used its share is not read further.
+"""
 MAX_EXCHANGES: Final = 5000
-"""Exchanges with messages to handle; at this number no further exchange is read."""
+"""The most exchanges with messages to handle; at this number no further exchange is read."""
 
 
 @dataclass(eq=False)
@@ -29,7 +32,7 @@ class WaitingTry:
     rest: Sequence[Handler]
     due: float
     dead: Dead | None = None
-    """Its row, until the first attempt."""
+    """The message's row, until the first attempt."""
     tries: int = 0
     gave_up: bool = False
     """Whether a handler has given up."""
@@ -50,19 +53,18 @@ class _Line:
 
 
 class ExchangeTurns:
-    """Holds messages by exchange, and gives the exchanges turns.
+    """The waiting messages of each exchange; exchanges take turns.
 
-    Every other turn goes to the newest exchange if it had no turn yet, so that a new one need not wait for all others.
+    Every second turn goes to the newest exchange without a turn, so that a new exchange need not wait for all others.
 
     Args:
-        unreported: messages that had no try yet, for all exchanges together; each exchange has room for one.
-
+        unreported: the most messages without a try, for all exchanges together; each exchange may always have one.
     """
 
     def __init__(self, unreported: int | None = None) -> None:
         self._unreported = unreported or MAX_UNREPORTED
         self._lines: OrderedDict[str, _Line] = OrderedDict()
-        """In the order of their arrival, and after a turn of the turn's end."""
+        """Exchanges in the order of their arrival; an exchange moves to the end after its turn."""
         self._fresh: OrderedDict[str, None] = OrderedDict()
         """Exchanges that had no turn yet, in the order of their arrival."""
         self._open: set[Place] = set()
@@ -82,7 +84,7 @@ class ExchangeTurns:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for another exchange."""
+        """Whether no further exchange can be added."""
         return len(self._lines) >= MAX_EXCHANGES
 
     def admits(self, exchange: str) -> bool:
@@ -93,11 +95,11 @@ class ExchangeTurns:
         return line.waiting_first < self._share(self._unreported) and line.waiting < self._share(MAX_WAITING)
 
     def room(self) -> int:
-        """Messages that an exchange may have in memory before their first try."""
+        """How many messages without a try an exchange may have in memory."""
         return self._share(self._unreported)
 
     def put(self, one: WaitingTry) -> None:
-        """Schedule a message for when it is due."""
+        """Add a message, which waits until it is due."""
         line = self._lines.get(one.exchange)
         if line is None:
             line = self._lines[one.exchange] = _Line()
@@ -107,7 +109,7 @@ class ExchangeTurns:
         self._open.add(one.place)
 
     def leave(self, exchange: str, place: Place) -> bool:
-        """Note that a message and all later ones of its exchange were not read; False if the exchange has no line to note it in."""
+        """Note that a message and all later ones of its exchange were not read; return False if the exchange has no waiting message."""
         line = self._lines.get(exchange)
         if line is not None:
             line.read_to = before(place)
@@ -127,7 +129,7 @@ class ExchangeTurns:
         return place in self._open or self.is_left(exchange, place)
 
     def next(self, now: float) -> str | None:
-        """The exchange whose turn it is, None while nothing is due."""
+        """The exchange whose turn it is; None while nothing is due."""
         self._end_turn()
         if (oldest := self._first_due(self._lines, now)) is None:
             return None
@@ -137,12 +139,12 @@ class ExchangeTurns:
         return self._served
 
     def unread(self, exchange: str) -> Place | None:
-        """The place after which more of an exchange is to be read now."""
+        """The place after which more messages of an exchange are to be read now; None if none are to be read."""
         line = self._lines[exchange]
         return line.read_to if self._needs_reading(line) else None
 
     def take(self, exchange: str, now: float) -> WaitingTry | None:
-        """The next due message of an exchange; None without one."""
+        """The next due message of an exchange; None if no message is due."""
         line = self._lines[exchange]
         if not line.heap or line.heap[0][0] > now:
             return None
@@ -152,7 +154,7 @@ class ExchangeTurns:
         return one
 
     def until_due(self, now: float) -> float:
-        """Seconds until something is due."""
+        """Seconds until a message is due."""
         return min((self._wait(line, now) for line in self._lines.values()), default=float("inf"))
 
     def _end_turn(self) -> None:

@@ -1,4 +1,7 @@
-"""Keeps a watch over dead messages running: `dead_message` notifies it, and it also polls, because a notification is only a hint."""
+"""Keeps a watch over dead messages running.
+
+The channel `dead_message` wakes the watch. The watch also polls, because a notification is only a hint.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +28,9 @@ SLICE: Final = 0.25
 
 
 def watch(plan: WatchPlan, *, once: bool, poll: float) -> int:
-    """Handle dead messages until a signal, or only the present ones; return the exit code.
+    """Handle dead messages until a signal, or with `once` only the existing ones; return the exit code.
 
-    The first connection must succeed; a later loss is waited out.
+    The first connection must succeed; after a later loss the watch waits and reconnects.
     """
     with _signals(plan.handlers) as stopped:
         work = DeadWatch(plan, stopped=stopped)
@@ -43,7 +46,7 @@ def watch(plan: WatchPlan, *, once: bool, poll: float) -> int:
 
 
 class _WatchSession:
-    """Runs a watch, through one connection after the other; of watches with the same handlers only one is active."""
+    """Runs a watch, and reconnects after a loss. Of several watches with the same handlers only one is active."""
 
     def __init__(self, work: DeadWatch, plan: WatchPlan, stopped: Callable[[], bool]) -> None:
         self._work = work
@@ -52,7 +55,7 @@ class _WatchSession:
         self._reported = False
 
     def run_once(self) -> int:
-        """Handle the dead messages that are there; return the exit code."""
+        """Handle the existing dead messages; return the exit code."""
         with session() as opened:
             if self._is_active(opened):
                 self._work.round(opened)
@@ -105,7 +108,7 @@ class _WatchSession:
 
 @contextmanager
 def _signals(handlers: Sequence[Handler]) -> Iterator[Callable[[], bool]]:
-    """The first SIGTERM or SIGINT lets the running action finish, the second ends it."""
+    """Handle signals: after the first SIGTERM or SIGINT the running action may finish, the second ends the action."""
     caught: list[int] = []
 
     def catch(number: int, _: object) -> None:

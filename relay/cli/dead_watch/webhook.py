@@ -1,4 +1,4 @@
-"""Webhooks of `relay dead watch`: each dead message as a signed POST, which waits while the receiver is away."""
+"""Webhooks of `relay dead watch`: sends each dead message as a signed POST, and pauses while the receiver is unavailable."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from relay.net.http_client import OutboundError, Response, UnreachableHostError,
 from relay.net.webhook_signature import signed
 
 _ANSWER_BYTES = 4096
-"""Bytes that are read of a receiver's answer; only its status counts."""
+"""How many bytes of a receiver's response are read; only the status counts."""
 _UNAVAILABLE = frozenset({429, 502, 503, 504})
 """Status codes by which a gateway or the receiver reports that it is unavailable."""
 _LONGEST_NUMBER = 9
-"""Most digits of a Retry-After that is read as seconds."""
+"""The most digits of a Retry-After that is read as seconds."""
 
 
 class WebhookHandler:
-    """Posts each message to a URL, signed. While the receiver is away nothing is posted, and no message loses a try.
+    """Posts each message to a URL, signed. While the receiver is unavailable nothing is posted, and no message uses up a try.
 
     Args:
-        url: of the receiver; its path is never shown.
+        url: the receiver's URL; its path is never shown.
         timeout: seconds for one request.
-        allow_private: whether to post also to this machine and to private networks.
+        allow_private: whether posts to this machine and to private networks are allowed.
         secret: returns the current secret; None sends without a signature.
-
     """
 
     acts = True
@@ -90,7 +89,7 @@ class WebhookHandler:
         self._failures = 0
         if 200 <= response.status < 300:  # noqa: PLR2004 - what a success is
             return Handled()
-        if response.status >= 500:  # noqa: PLR2004 - the server's own failure
+        if response.status >= 500:  # noqa: PLR2004 - a failure of the server itself
             return RetryLater(f"{answered}; it stays unacknowledged.", retry_after(response))
         redirect = ", a redirect, which is not followed" if response.status // 100 == 3 else ""  # noqa: PLR2004 - 3xx
         return CannotHandle(f"{answered}{redirect}; it is not tried again and stays unacknowledged.")
@@ -109,5 +108,5 @@ def retry_after(response: Response) -> float:
 
 
 def hook_body(dead: Dead) -> bytes:
-    """A webhook's body: a type, when it happened, and the message."""
+    """A webhook's body: a type, the time of the message's death, and the message."""
     return as_json({"type": "message.dead", "timestamp": dead["archived_at"], "data": dead})

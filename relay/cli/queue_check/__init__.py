@@ -1,1 +1,1 @@
-"""`relay check`: whether a relay will find each message of the queue."""
+"""`relay check`: checks whether a relay will find each message of the queue."""

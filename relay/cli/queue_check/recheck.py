@@ -1,4 +1,4 @@
-"""Messages that `relay check` watches between its two scans: a relay must claim them. Finds those that were skipped. No I/O."""
+"""Messages that `relay check` watches between its two scans: relays must claim them. Finds the messages that were skipped. No I/O."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from relay.cli.queue_check.rows import Kind, QueueRow
 
 MAX_OF_GROUP = 1000
-"""Messages of one group that are watched: the first in claim order."""
+"""The most messages of one group that are watched: the first in claim order."""
 MAX_IN_ALL = 100_000
 
 Group = tuple[Kind, str]
 """Messages that are claimed in one order: a kind and an exchange. The exchange is empty if the order spans all exchanges."""
 Claimed = Callable[[Collection[str]], Collection[str]]
-"""Takes messages that have left the queue, and returns those that a relay has claimed."""
+"""A function that gets ids of messages that have left the queue, and returns the ids that a relay has claimed."""
 
 
 class Recheck:
@@ -26,7 +26,7 @@ class Recheck:
         self._ids: set[str] = set()
 
     def put(self, row: QueueRow) -> None:
-        """Watch a message if something must happen to it, and there is room."""
+        """Watch a message if something must happen to it, up to the limits."""
         if (group := _group(row)) is None:
             return
         self._met[group] += 1
@@ -53,18 +53,17 @@ class Recheck:
         return row.id in self._ids
 
     def passed_over(self, now: Mapping[str, QueueRow], silent: Collection[str], claimed: Claimed) -> Iterator[QueueRow]:
-        """The messages that should have changed and did not.
+        """The messages that should have changed, but did not.
 
         Args:
             now: the watched messages that are still in the queue, by id.
             silent: exchanges whose messages wait for the broker.
             claimed: finds out which of the missing messages a relay has claimed.
-
         """
         split = {group: _by_change(rows, now, silent) for group, rows in self._groups.items()}
         fresh = [row for (kind, _), (_, changed) in split.items() if kind == "fresh" for row in changed]
         for group, (unchanged, changed) in split.items():
-            # If nothing of an exchange was claimed, relays may still be at fresh messages of other exchanges that come before its own.
+            # If no message of an exchange was claimed, relays may still be claiming fresh messages of other exchanges that come first.
             moved = changed or (fresh if group[0] == "fresh" else [])
             yield from (now[row.id] for row in self._skipped(group, unchanged, moved, now, claimed))
 
@@ -79,13 +78,13 @@ class Recheck:
         known = claimed([row.id for row in moved if row.id not in now])
         touched = [row for row in moved if row.id in now or row.id in known]
         if group[0] != "fresh" and self._met[group] > MAX_OF_GROUP:
-            # These messages have no order: while some are claimed, the others may still be waiting for their turn.
+            # These messages have no fixed order: while some are claimed, the others may still wait for their turn.
             return []
         return [row for row in unchanged if any(_is_always_before(row, other) for other in touched)]
 
 
 def _by_change(rows: Mapping[str, QueueRow], now: Mapping[str, QueueRow], silent: Collection[str]) -> tuple[list[QueueRow], list[QueueRow]]:
-    """The unchanged messages, and the changed ones."""
+    """The unchanged messages, and the changed ones. Messages of silent exchanges are left out."""
     answering = [row for row in rows.values() if row.exchange not in silent]
     same = {row.id for row in answering if row.id in now and now[row.id].is_as(row)}
     return [row for row in answering if row.id in same], [row for row in answering if row.id not in same]
@@ -98,6 +97,6 @@ def _group(row: QueueRow) -> Group | None:
 
 
 def _is_always_before(row: QueueRow, other: QueueRow) -> bool:
-    """Whether every scan reaches one message before the other: by position and by due time."""
+    """Whether every scan reaches `row` before `other`, both by position and by due time."""
     since = (row.available_at or 0.0, other.available_at or 0.0)
     return row.position < other.position and since[0] <= since[1] and row.lane == other.lane

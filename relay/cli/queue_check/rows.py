@@ -1,4 +1,4 @@
-"""How `relay check` classifies one message: its state, and why no relay will find it. No I/O."""
+"""Classifies one message for `relay check`: its state, and why no relay will find it. No I/O."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Literal
 State = Literal["locked", "paused", "blocked", "waiting", "claimable"]
 WaitState = Literal["ready", "scheduled", "retrying", "locked", "paused", "limited", "parked", "blocked"]
 Kind = Literal["fresh", "waiting", "suspect", "key", "lock"]
-"""What must happen to a message next: a claim, named after what finds the message, or the end of a lock."""
+"""What must happen to a message next: a claim, named after the scan that finds the message, or the end of a lock."""
 
 FAR = 10 * 366 * 86_400.0
-"""A time this many seconds ahead must be a mistake: ten years."""
+"""Ten years in seconds: a time that is further ahead must be a mistake."""
 LEFT = (0, 0)
 """Every scan of a relay begins after this position."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRow:
-    """One message, as `check_page.sql` gives it; times are seconds since 1970."""
+    """One row of `check_page.sql`; times are seconds since 1970."""
 
     xid: str
     seq: int
@@ -47,12 +47,12 @@ class QueueRow:
 
     @property
     def position(self) -> tuple[int, int]:
-        """Its place in claim order."""
+        """The message's place in claim order."""
         return int(self.xid), self.seq
 
     @property
     def state(self) -> State:
-        """The message's state; the first that applies."""
+        """The message's state; if several states apply, the first of them."""
         if self.lock_ends_at is not None:
             return "locked"
         if self.paused:
@@ -74,7 +74,7 @@ class QueueRow:
 
     @property
     def kind(self) -> Kind | None:
-        """What must happen to the message next by itself; None while it waits for a time, an operator or a limit."""
+        """What a relay must do with the message next; None while the message waits for a time, an operator or a limit."""
         if self.over:
             return "lock"
         if self.state != "claimable" or self.limited:
@@ -93,12 +93,12 @@ class QueueRow:
 
 
 def why_lost(row: QueueRow) -> str | None:
-    """Why no relay will find the message, and what to do; None if one will, in time."""
+    """Why no relay will find the message, and what to do; None if a relay will find it in time."""
     return _misplaced(row) or _wrong_key_state(row) or _too_far_ahead(row)
 
 
 def why_left(row: QueueRow, since: datetime) -> str:
-    """Why the relays left a message alone although they had time to find it, and what to do."""
+    """Why the relays did not touch a message although they had time to find it, and what to do."""
     if row.session is not None:
         return f"{holder(row.session)} keeps the row locked: end that transaction"
     what = "claimed it" if row.lock_ends_at is None else f"freed it (its lock ended {when(row.lock_ends_at)})"
@@ -106,7 +106,7 @@ def why_left(row: QueueRow, since: datetime) -> str:
 
 
 def holder(session: int) -> str:
-    """Whose transaction has a row locked, and where it is listed."""
+    """The session or transaction that has a row locked, and the view that lists it."""
     return f"session {session} (pg_stat_activity)" if session else "a prepared transaction (pg_prepared_xacts)"
 
 
@@ -119,7 +119,7 @@ def _misplaced(row: QueueRow) -> str | None:
 
 
 def _wrong_key_state(row: QueueRow) -> str | None:
-    """Why the messages of a key are blocked."""
+    """Why the state of a message's key blocks the message; None if it does not."""
     if row.ordering_key is None:
         return None
     if row.lane != row.key_lane:
@@ -147,14 +147,14 @@ def _until(time: float) -> str:
 
 
 def when(time: float) -> str:
-    """Seconds since 1970 as a time in UTC, in words."""
+    """The text of a time in UTC, from seconds since 1970."""
     if (found := moment(time)) is not None:
         return f"{found:%Y-%m-%d %H:%M:%S}Z"
     return "the year 10000 or later" if time > 0 else "long ago"
 
 
 def moment(time: float) -> datetime | None:
-    """Seconds since 1970 as a time in UTC; None if Python has no such time."""
+    """A time in UTC, from seconds since 1970; None if Python has no such time."""
     try:
         return datetime.fromtimestamp(time, UTC)
     except (ValueError, OverflowError, OSError):

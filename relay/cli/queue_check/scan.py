@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 PAGE: Final = 10_000
 """Messages that one statement reads."""
 MOST_NAMED: Final = 1000
-"""Lost messages that are named; more are counted."""
+"""The most lost messages that are named; further ones are only counted."""
 FIRST: Final = (0, -(1 << 63))
 """Before every position."""
 
 Say = Callable[[int], None]
-"""Takes the number of messages that were scanned so far."""
+"""A function that reports the number of messages scanned so far."""
 
 
 @dataclass
@@ -33,18 +33,18 @@ class ScanResult:
     held_keys: set[str] = field(default_factory=set)
     """Parked keys under which messages wait."""
     held: int = 0
-    """Messages of these keys."""
+    """The number of messages with these keys."""
     limited: int = 0
-    """Claimable messages of limited exchanges; they are sent at the limit's rate."""
+    """The number of claimable messages of limited exchanges, which are sent at the limit's rate."""
     lost: list[dict[str, Any]] = field(default_factory=list)
-    """The first lost messages, as they are shown."""
+    """The first lost messages, in the form in which they are shown."""
     lost_in_all: int = 0
     settling: list[dict[str, Any]] = field(default_factory=list)
-    """Messages that a living relay has claimed and cannot settle, because another session has them locked."""
+    """Messages that a living relay has claimed but cannot settle, because another session has locked their rows."""
     watch: Recheck = field(default_factory=Recheck)
 
     def meet(self, row: QueueRow) -> None:
-        """Count a message, and remember it if it is lost or has to be watched."""
+        """Count a message, and keep it if it is lost or has to be watched."""
         self.walked += 1
         if reason := why_lost(row):
             self.lose(row, reason)
@@ -57,13 +57,13 @@ class ScanResult:
         self.watch.put(row)
 
     def lose(self, row: QueueRow, reason: str) -> None:
-        """Name a message with the reason for which no relay will find it."""
+        """Record a lost message with the reason why no relay will find it."""
         self.lost_in_all += 1
         if len(self.lost) < MOST_NAMED:
             self.lost.append(_named(row, reason))
 
     def settles(self, row: QueueRow, reason: str) -> None:
-        """Name a message with the reason for which its relay cannot settle it; there are at most as many as are watched."""
+        """Record a message with the reason why its relay cannot settle it; the number is bounded by that of the watched messages."""
         self.settling.append(_named(row, reason))
 
 

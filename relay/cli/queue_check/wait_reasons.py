@@ -1,4 +1,4 @@
-"""Why a message of the queue is still there, in one sentence with the command that ends the wait; no I/O."""
+"""Explains in one sentence why a message is still in the queue, with the command that ends the wait. No I/O."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ TURN = "its turn; if it stays, `relay check --queue` says why"
 
 @dataclass(frozen=True, kw_only=True)
 class WaitContext:
-    """Facts that decide what a message waits for, apart from its own row."""
+    """Facts that decide what a message waits for, in addition to its own row."""
 
     paused: Mapping[str, Row]
-    """By exchange, as `list_paused.sql` gives them."""
+    """Paused exchanges by name: rows of `list_paused.sql`."""
     limited: Mapping[str, Row]
-    """By exchange, as `list_limited.sql` gives them."""
+    """Limited exchanges by name: rows of `list_limited.sql`."""
     parked: Row | None
-    """The hold on the message's ordering key, if it is parked, as `read_key_hold.sql` gives it."""
+    """The row of `read_key_hold.sql` about the message's ordering key; None if the key is not parked."""
     head: QueueRow | None
-    """The first message of the message's key, if that is another message."""
+    """The first message of the message's key; None if it is the message itself."""
     workers: Workers
 
 
 def waits_for(row: QueueRow, around: WaitContext) -> str:
-    """What a message of the queue waits for, and what to do if that takes too long."""
+    """What a message of the queue waits for, and what to do if the wait takes too long."""
     if reason := why_lost(row):
         return f"nothing, for no relay will find it: {reason}"
     if row.lock_ends_at is not None:
@@ -45,12 +45,12 @@ def waits_for(row: QueueRow, around: WaitContext) -> str:
 
 
 def paused(row: Row) -> str:
-    """Describes a paused exchange."""
+    """Describe a paused exchange."""
     return f"exchange {quoted(row['exchange'])} has been paused {_since_by(row, 'paused')}; {typed('resume', row['exchange'])}"
 
 
 def limited(row: Row, *, behind: bool) -> str:
-    """Describes a limited exchange; `behind` means that some of its messages wait for the limit."""
+    """Describe a limited exchange; `behind` means that some of its messages wait for the limit."""
     waits = ", and messages wait for it" if behind else ""
     name = row["exchange"]
     held = f"has been limited to {rate(row['per_second'])} {_since_by(row, 'limited')}"
@@ -58,7 +58,7 @@ def limited(row: Row, *, behind: bool) -> str:
 
 
 def retrying(rows: Sequence[Row]) -> Iterator[str]:
-    """Why messages wait for another attempt, as `list_retrying.sql` gives it, and how many reasons are not among the rows."""
+    """Lines on why messages wait for another attempt, from rows of `list_retrying.sql`, and on how many reasons are not listed."""
     for row in rows:
         why = f"{words(row['error_code'])}, exchange {quoted(row['exchange'])}"
         yield f"{_attempts(row['messages'])}: {why}; next in {length(row['next_seconds'])}"
@@ -82,7 +82,7 @@ def _since_by(row: Row, done: str) -> str:
 
 
 def _holds(row: QueueRow, around: WaitContext) -> Iterator[str]:
-    """What holds a message: a pause, a parked key, or the message in front of it."""
+    """What blocks a message: a pause, a parked key, or the message in front of it."""
     if row.exchange in around.paused:
         yield paused(around.paused[row.exchange])
     if around.parked:
@@ -95,7 +95,7 @@ def _holds(row: QueueRow, around: WaitContext) -> Iterator[str]:
 
 
 def _state(row: QueueRow) -> str:
-    """The state, as in `relay show`."""
+    """The state in the words of `relay show`."""
     if row.lock_ends_at is not None:
         return "locked"
     return "delayed" if (row.available_at or 0.0) > row.clock else "ready"
@@ -128,5 +128,8 @@ def _claim(row: QueueRow, around: WaitContext) -> str:
 
 
 def _session(pid: int) -> str:
-    """A single scan cannot distinguish a fresh claim from a transaction that stays open."""
+    """The text about a session that has the row locked.
+
+    A single scan cannot distinguish a new claim from a transaction that stays open.
+    """
     return f"{holder(pid)}, which has the row locked: if that lasts, end its transaction"
