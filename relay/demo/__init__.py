@@ -1,4 +1,4 @@
-"""The product end to end on private servers: an example shop, two relays of which one is killed, a consumer, and a summary that adds up."""
+"""The demo of the whole product on private servers: an example shop, two relays (one is killed), a consumer, and a summary."""
 
 from relay.demo.run import check, main
 

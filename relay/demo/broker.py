@@ -1,4 +1,4 @@
-"""The receiving side of the example: exchanges, a queue, and a consumer that notes each delivery."""
+"""The receiving side of the example: exchanges, a queue, and a consumer that records each delivery."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMe
 from relay.demo.journal import Journal
 
 EXCHANGE: Final = "shop"
-"""Leads to the consumer's queue."""
+"""The exchange from which the consumer's queue gets messages."""
 NOWHERE: Final = "shop.audit"
-"""Exists, and nothing is bound to it."""
+"""An existing exchange without a binding."""
 MISSING: Final = "shop.archive"
-"""Is never declared."""
+"""An exchange that is never declared."""
 _QUEUE: Final = "shop.orders"
 _LAST: Final = "last"
 """Type of the message that tells the consumer to stop."""
 
 
 class Consumer:
-    """Declares what the example needs (a relay declares nothing) and notes each delivery in the consumer's ledger.
+    """Declares exchanges and a queue (a relay declares nothing), and records each delivery in the consumer's ledger.
 
     Args:
         url: the broker.
         journal: the ledger.
-        clock: seconds since 1970, by the database's clock.
+        clock: returns seconds since 1970, by the database's clock.
     """
 
     def __init__(self, url: str, journal: Journal, clock: Callable[[], float]) -> None:
@@ -57,14 +57,14 @@ class Consumer:
             await self._connection.close()
 
     async def finish(self) -> None:
-        """Return when everything that is in the queue now is noted."""
-        # Queues keep their order, so this message is the last one.
+        """Return when every message that is now in the queue is recorded."""
+        # A queue keeps its order, so this message is delivered after all others.
         await self._channel.default_exchange.publish(aio_pika.Message(b"", type=_LAST), routing_key=_QUEUE)
         await self._finished.wait()
         await self._queue.cancel(self._tag)
 
     async def _take(self, message: AbstractIncomingMessage) -> None:
-        """Note a delivery; each delivery is a task of its own, so the tags restore the order in which the deliveries came."""
+        """Record a delivery. Each delivery is handled in a task of its own, so delivery tags are used to restore the order of arrival."""
         self._held_back[message.delivery_tag or 0] = message, self._clock()
         while self._next in self._held_back:
             self._note(*self._held_back.pop(self._next))

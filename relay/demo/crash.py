@@ -1,4 +1,4 @@
-"""Kills a relay at a moment when it really holds messages."""
+"""Kills a relay at a moment when it has messages in flight."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from relay.demo.sidecars import Sidecars
 _LOOK: Final = 0.005
 _MANY: Final = 50
 _LIMIT: Final = 5.0
-"""Seconds within which a relay with that many messages in flight must be found."""
+"""Seconds within which a relay with enough messages in flight must be found."""
 _QUIET: Final = 1.0
-"""Seconds in which the statements of a frozen relay must end."""
+"""Seconds within which the statements of a frozen relay must end."""
 
 
 class Crash(NamedTuple):
-    """A relay that was killed, and what it held."""
+    """A relay that was killed, and the messages that it had in flight."""
 
     name: str
     at: float
@@ -29,9 +29,9 @@ class Crash(NamedTuple):
 
 
 async def crash_a_holder(observer: Observer, sidecars: Sidecars) -> Crash:
-    """Kill whichever relay holds most messages, while it holds them; return once the database has noticed.
+    """Kill the relay with the most messages in flight; return when the database has noticed the lost connections.
 
-    It first looks for a relay with many messages in flight. If there is none, a relay with one message is enough.
+    The function first searches for a relay with many messages in flight. If there is no such relay, a relay with one message is enough.
 
     Raises:
         DemoError: no relay was found with messages in flight.
@@ -46,12 +46,12 @@ async def crash_a_holder(observer: Observer, sidecars: Sidecars) -> Crash:
     sidecars.kill(holder.name)
     at = observer.clock()
     await until(lambda: observer.has_left(holder.name), every=_LOOK)
-    # Nothing of this relay runs any more, so these locks stay until they expire.
+    # The relay has no connection any more, so its locks stay until they expire.
     return Crash(holder.name, at, await observer.held_by(holder.relay_id))
 
 
 async def _frozen_holder(observer: Observer, sidecars: Sidecars, least: int) -> Holder:
-    """A frozen relay with at least `least` messages under its locks."""
+    """Return a frozen relay that has locked at least `least` messages."""
     while True:
         for holder in (await observer.holders())[:1]:
             if holder.held >= least and await _stands_still(observer, sidecars, holder, least):
@@ -60,7 +60,7 @@ async def _frozen_holder(observer: Observer, sidecars: Sidecars, least: int) -> 
 
 
 async def _stands_still(observer: Observer, sidecars: Sidecars, holder: Holder, least: int) -> bool:
-    """Freeze a relay, and let it continue unless it still holds enough."""
+    """Freeze a relay; return whether it still has at least `least` messages in flight. If not, let it continue."""
     caught = False
     sidecars.pause(holder.name)
     try:
@@ -72,7 +72,10 @@ async def _stands_still(observer: Observer, sidecars: Sidecars, holder: Holder, 
 
 
 async def _is_quiet(observer: Observer, name: str) -> bool:
-    """Whether the statements of a frozen relay end. A statement with a long answer does not end while the answer is not read."""
+    """Whether the statements of a frozen relay end.
+
+    A statement with a large result does not end, because the frozen relay does not read the result.
+    """
     try:
         async with asyncio.timeout(_QUIET):
             await until(lambda: observer.is_quiet(name), every=_LOOK)

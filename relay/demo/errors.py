@@ -1,4 +1,4 @@
-"""The one error of the demo."""
+"""The error of the demo."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from relay.errors import RelayError
 
 
 class DemoError(RelayError):
-    """Something did not go as it must; the message says what."""
+    """The demo failed; the message says at which step."""

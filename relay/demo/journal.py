@@ -1,4 +1,4 @@
-"""One file of a ledger, while it is written."""
+"""Writes one file of a ledger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any, Self
 
 
 class Journal:
-    """Writes JSON objects, one a line; each is with the operating system before `note` returns, so it outlives this process."""
+    """Writes JSON objects, one a line.
+
+    `note` returns after the operating system has the line, so the line survives the end of this process.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Reads the database from outside of shop and relays: the progress, each relay's messages, and the archive for the ledger."""
+"""Reads the database independently of shop and relays: the progress, each relay's messages, and the archive for the ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.demo.statements import statement
 
 
 class Holder(NamedTuple):
-    """A relay that holds messages."""
+    """A relay with messages in flight."""
 
     relay_id: int
     name: str
@@ -24,7 +24,7 @@ class Holder(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far the demo is, in messages."""
+    """The progress of the demo, in messages."""
 
     waiting: int
     successes: int
@@ -32,7 +32,7 @@ class Progress(NamedTuple):
 
 
 class Observer:
-    """A connection of its own, in autocommit."""
+    """Has a connection of its own, in autocommit mode."""
 
     def __init__(self, connection: AsyncConnection) -> None:
         self._connection = connection
@@ -61,34 +61,34 @@ class Observer:
         return Progress(*row)
 
     async def holders(self) -> list[Holder]:
-        """Relays that hold messages now, the one with the most first."""
+        """The relays that have messages in flight now, the relay with the most first."""
         return [Holder(*row) for row in await self._rows("count_held")]
 
     async def is_quiet(self, name: str) -> bool:
-        """No statement of that relay runs."""
+        """Whether no statement of that relay is running."""
         [(active, _)] = await self._rows("count_active", prefix=f"outbox-relay/{name} ")
         return not active
 
     async def has_left(self, name: str) -> bool:
-        """The database has noticed that this relay is gone."""
+        """Whether the database has noticed that this relay has ended."""
         [(_, standing)] = await self._rows("count_active", prefix=f"outbox-relay/{name} ")
         return not standing
 
     async def is_empty(self) -> bool:
-        """No message is in the queue."""
+        """Whether the queue is empty."""
         return not (await self.progress()).waiting
 
     async def held_by(self, relay_id: int) -> list[str]:
-        """Ids of the messages that are under this relay's locks."""
+        """Ids of the messages that this relay has locked."""
         return [id_ for (id_,) in await self._rows("list_held", relay_id=relay_id)]
 
     async def sweep(self) -> int:
-        """Free or archive the messages under expired locks; return how many messages were archived."""
+        """Free or archive the messages whose locks have expired; return how many messages were archived."""
         [(_, archived)] = await self._rows("sweep_locks")
         return int(archived)
 
     async def write_ledger(self, folder: Path) -> None:
-        """Write the present rows of archive and queue."""
+        """Write the current rows of archive and queue to the ledger."""
         for name, listed in ((ledger.ARCHIVE, "list_archive"), (ledger.QUEUE, "list_queue")):
             with Journal(folder / name) as journal:
                 async with self._connection.cursor(row_factory=dict_row) as cursor:

@@ -1,4 +1,4 @@
-"""Messages that are not plain successes: delayed ones, and one or a few of each kind that ends dead or is refused."""
+"""Special messages: delayed messages, and one or a few of each kind that becomes dead or is refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEAD: Final = {
     "past their expires_at": [Draft(content={"part": "yesterday's paper"}, lifetime=-1.0, expect="rejected")] * 2,
 }
 DYING: Final = sum(map(len, _DEAD.values()))
-"""Messages that a relay will archive as dead."""
+"""The number of messages that a relay will archive as dead."""
 _REFUSED: Final = [
     Draft(options={"persistant": True}, routing_key="order.misspelt"),
     Draft(options={"priority": 256}, routing_key="order.urgent"),
@@ -32,7 +32,7 @@ _REFUSED: Final = [
 
 
 async def insert_oddities(shop: Shop, say: Callable[[str], None]) -> None:
-    """Insert all these messages, and print what they are."""
+    """Insert all these messages, and print a description of them."""
     async with await shop.connect() as connection:
         await shop.trade(connection, _DELAYED)
         say(f"shop: {len(_DELAYED)} messages are due only in 1 to 5 s (available_at)")

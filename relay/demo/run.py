@@ -1,4 +1,4 @@
-"""`relay demo`: servers, story, summary, exit code."""
+"""`relay demo`: starts servers, plays the story, and prints the summary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from relay.demo.summary import archived, dead_by_reason, mismatches, one_of_each
 from relay.demo.verdict import judged, played
 
 LEAST: Final = 600
-"""Fewer messages would be sent before a relay can be killed while it holds some."""
+"""The least number of messages; fewer would all be sent before a relay can be killed with messages in flight."""
 _LOOK_FURTHER: Final = "SELECT id, exchange, result, error_code, error_detail FROM queue_message_dead_list"
 
 
@@ -30,12 +30,12 @@ def main(*, messages: int, folder: Path | None = None, keep: bool = False) -> in
     """Run the demo on private servers and print its summary; return 0 if everything adds up, else 1, or 128 + the signal that cut it short.
 
     Args:
-        messages: about how many good messages.
-        folder: keeps the ledger, and replaces that of an earlier demo.
-        keep: leave the servers up after the summary, until a signal comes.
+        messages: about how many valid messages are sent.
+        folder: the folder for the ledger, which replaces that of an earlier demo.
+        keep: keep the servers running after the summary, until a signal comes.
 
     Raises:
-        RelayError: the demo could not be played to its end; the message is one sentence.
+        RelayError: the demo failed; the message is one sentence.
     """
     screen = Screen()
 

@@ -1,4 +1,4 @@
-"""What the person who runs the demo sees: lines with the time, and the progress."""
+"""The output for the operator who runs the demo: lines with the time, and the progress."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.console import Console, RenderableType
 from rich.status import Status
 
 _EVERY = 5.0
-"""Seconds between two lines of progress without a terminal, which would show one line that changes."""
+"""Seconds between two lines of progress if there is no terminal. A terminal shows one line that changes."""
 
 
 class Screen:
-    """Lines, on a terminal a line that changes, and tables."""
+    """Prints lines and tables and, on a terminal, a line that changes."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
@@ -36,12 +36,12 @@ class Screen:
         self._console.print(something)
 
     def quote(self, text: str) -> None:
-        """Print lines as they are."""
+        """Print lines without the time and without markup."""
         self._console.print(text, markup=False, soft_wrap=True)
 
     @contextmanager
     def progress(self) -> Iterator[None]:
-        """Show what `update` says, until the end of the block."""
+        """Show the texts of `update`, until the end of the block."""
         if not self._console.is_terminal:
             yield
             return
@@ -50,7 +50,7 @@ class Screen:
         self._status = None
 
     def update(self, text: str) -> None:
-        """Show the progress; without a terminal only now and then."""
+        """Show the progress; without a terminal only every few seconds."""
         if self._status is not None:
             self._status.update(f"{self.seconds:.0f} s  {text}")
         elif time.monotonic() - self._shown_at > _EVERY:

@@ -1,4 +1,4 @@
-"""The example application: orders and their messages in one transaction, and a ledger of what it did."""
+"""The example application: writes orders and their messages in one transaction, and keeps a ledger of its actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from relay.demo.journal import Journal
 from relay.demo.statements import statement
 
 PAUSE: Final = 0.06
-"""Longest pause of a customer between two orders, in seconds."""
+"""The longest pause of a customer between two orders, in seconds."""
 _ROLLED_BACK: Final = 0.1
 _UNDONE: Final = 0.2
 """Shares of the orders that are rolled back, and of the orders that undo a savepoint."""
@@ -29,7 +29,7 @@ _KEYS: Final = 4
 
 
 class Draft(NamedTuple):
-    """A message before its INSERT, and the result that it must have."""
+    """A message before its INSERT, and its expected result."""
 
     exchange: str = EXCHANGE
     routing_key: str = "order.placed"
@@ -38,15 +38,15 @@ class Draft(NamedTuple):
     options: Mapping[str, Any] = {}
     ordering_key: str | None = None
     delay: float | None = None
-    """Seconds until it is due."""
+    """Seconds until the message is due."""
     lifetime: float | None = None
-    """Seconds until it expires."""
+    """Seconds until the message expires."""
     expect: str = "success"
-    """Its result in the archive."""
+    """The expected result in the archive."""
 
 
 class Shop:
-    """Sells, and notes each message in the producer's ledger before and after its transaction's end.
+    """Sells, and records each message in the producer's ledger before and after the end of its transaction.
 
     Args:
         url: the database.
@@ -77,7 +77,10 @@ class Shop:
         return self
 
     async def sell(self, seller: int, messages: int) -> None:
-        """Place orders of one to five messages; of ten transactions about two undo a savepoint, and one of these two is rolled back."""
+        """Place orders of one to five messages.
+
+        Of ten transactions, about two undo a savepoint; one of these two is then rolled back.
+        """
         chance = random.Random(seller)  # noqa: S311 - not a secret
         async with await self.connect() as connection:
             while messages > 0:
@@ -99,7 +102,7 @@ class Shop:
         return [message["id"] for message in kept]
 
     async def burst(self, messages: int) -> None:
-        """Commit many messages at once, every third one ordered by key, through the client library."""
+        """Commit many messages at once through the client library; every third message has an ordering key."""
         keys = [f"wholesale-{place % _KEYS}" if place % 3 == 0 else None for place in range(messages)]
         drafts = [Message(exchange=EXCHANGE, routing_key="order.placed", content={"part": key}, ordering_key=key) for key in keys]
         async with await self.connect() as connection:
@@ -124,7 +127,7 @@ class Shop:
         return sentence
 
     async def abandon(self, connection: AsyncConnection, times: int) -> None:
-        """Leave a message under an expired lock, as a worker does that has crashed on it this many times."""
+        """Leave a message under an expired lock, as if a worker had crashed on it this many times."""
         message = await self._insert(connection, Draft(content={"part": "crash"}, expect="lock_expired"))
         for _ in range(times):
             await connection.execute(statement("lock_by_hand"), {"id": message["id"]})
@@ -144,17 +147,17 @@ class Shop:
     async def _insert_and_undo(self, connection: AsyncConnection, drafts: Sequence[Draft]) -> list[str]:
         if not drafts:
             return []
-        async with connection.transaction(force_rollback=True):  # a savepoint, because a transaction is under way
+        async with connection.transaction(force_rollback=True):  # a savepoint, because a transaction is already open
             return [(await self._insert(connection, draft))["id"] for draft in drafts]
 
     def _noted(self, id_: str, key: str | None = None, expect: str = "success") -> dict[str, Any]:
-        """The ledger's entry for a message; places rise, so they order the messages of a key."""
+        """The ledger's entry for a message. Places increase, so they define the order of a key's messages."""
         return {"id": id_, "expect": expect, "key": key, "place": next(self._places)}
 
     async def _end(
         self, connection: AsyncConnection, kept: Sequence[Mapping[str, Any]], undone: Sequence[str], *, commit: bool = True
     ) -> None:
-        """Note, end the transaction, note again."""
+        """Record the messages, end the transaction, and record its end."""
         name = f"t{next(self._transactions)}"
         self._journal.note(transaction=name, phase="before", messages=kept, undone=undone)
         await (connection.commit() if commit else connection.rollback())

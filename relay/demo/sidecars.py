@@ -1,4 +1,4 @@
-"""The relays of the demo, each a process as in production, with the demo's settings and none of the user's."""
+"""Runs the relays of the demo, each in a process as in production, with the demo's settings and without the user's settings."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NONE: Final[Mapping[str, str]] = {}
 
 
 class Sidecars:
-    """Runs `relay` commands; whatever still runs is ended at the end of the block, or when this process is killed.
+    """Runs `relay` commands. At the end of the block, or when this process is killed, all commands that still run are ended.
 
     Args:
-        settings: variables of every command, such as RELAY_DATABASE_URL.
+        settings: environment variables of every command, such as RELAY_DATABASE_URL.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -43,15 +43,15 @@ class Sidecars:
         try:
             for process in self._running.values():
                 process.terminate()
-                process.send_signal(signal.SIGCONT)  # it may be frozen
+                process.send_signal(signal.SIGCONT)  # the process may be frozen
             for process in self._running.values():
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_END_SECONDS)
         finally:
-            self._keeper.close()  # kills what did not end
+            self._keeper.close()  # kills the processes that did not end
 
     async def command(self, *words: str, settings: Mapping[str, str] = _NONE) -> str:
-        """Run a command to its end, with further settings; return what it printed.
+        """Run a command to its end, with further settings; return its output.
 
         Raises:
             DemoError: the command failed; the message ends with its error output.
@@ -71,10 +71,10 @@ class Sidecars:
         return out.decode()
 
     async def start(self, *names: str, words: Sequence[str] = ("run",), settings: Mapping[str, str] = _NONE) -> None:
-        """Start a relay of each name, or another command by its `words`, with further settings; return when all are ready.
+        """Start a relay for each name, or the command given by `words`, with further settings; return when all are ready.
 
         Raises:
-            DemoError: one of them is not ready in time; the message ends with its last words.
+            DemoError: a process is not ready in time; the message ends with its last output.
         """
         ports = free_ports(len(names))
         for name, port in zip(names, ports, strict=True):
@@ -88,11 +88,11 @@ class Sidecars:
         self._running[name].send_signal(signal.SIGSTOP)
 
     def go_on(self, name: str) -> None:
-        """Let a frozen relay run."""
+        """Let a frozen relay continue."""
         self._running[name].send_signal(signal.SIGCONT)
 
     def kill(self, name: str) -> None:
-        """End a relay as a crash or the kernel would, by SIGKILL."""
+        """End a relay by SIGKILL, as a crash or the kernel would."""
         process = self._running.pop(name)
         process.kill()
         process.wait()
@@ -102,7 +102,7 @@ class Sidecars:
         """End the living relays by SIGTERM, as a deployment would.
 
         Raises:
-            DemoError: one of them did not end by itself with exit code 0.
+            DemoError: a relay did not end by itself with exit code 0.
         """
         for name, process in list(self._running.items()):
             process.terminate()
@@ -127,7 +127,7 @@ class Sidecars:
 
 
 def _answers(url: str) -> bool:
-    """Whether the probe succeeds; it is never sent through a proxy."""
+    """Whether the probe succeeds. The request is never sent through a proxy."""
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=2):
             return True

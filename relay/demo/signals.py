@@ -1,4 +1,4 @@
-"""Signals that end a demo in order."""
+"""Lets signals end a demo cleanly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import FrameType
 
 @contextmanager
 def interruptible() -> Iterator[list[int]]:
-    """Within the block SIGTERM and a lost terminal end it as Ctrl-C does; the list gets the signal that came."""
+    """Make SIGTERM and a lost terminal end the block in the same way as Ctrl-C; the signal that came is added to the list."""
     caught: list[int] = []
 
     def interrupt(number: int, _: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What happens in the demo, in order: schema, relays, a shop that sells, a crash, and the end of every message."""
+"""The events of the demo, in order: schema, relays, a shop that sells, a crash, and the settling of every message."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _SELLERS: Final = 3
 _MOST_SALES: Final = 1200
 _BURSTS: Final = 3
 _BURST_SECONDS: Final = 2.0
-"""How long a burst waits for the crash before the next one comes."""
+"""Seconds that the demo waits for the crash after one burst, before the next burst."""
 _DYING_SECONDS: Final = 15.0
 _END_SECONDS: Final = 45.0
-"""Ample times for messages to end dead, and for all messages to end."""
+"""Generous time limits in seconds: until messages are dead, and until all messages are settled."""
 _LOOK: Final = 0.1
 
 
 def settings(database_url: str, amqp_url: str) -> dict[str, str]:
-    """Variables of every relay command in the demo; the first command writes some of them into the database's policy."""
+    """Environment variables of every relay command in the demo. The first command writes some of them into the policy in the database."""
     return {
         "RELAY_DATABASE_URL": database_url,
         "RELAY_AMQP_URL": amqp_url,
@@ -50,14 +50,14 @@ def settings(database_url: str, amqp_url: str) -> dict[str, str]:
 
 
 class Story:
-    """One run of the demo on servers that are up; the ledger goes to a folder.
+    """One run of the demo on running servers; the ledger is written to a folder.
 
     Args:
         database_url: an empty database.
         amqp_url: a broker that does not know the demo's exchanges.
-        folder: of the ledger.
-        messages: about how many good messages.
-        screen: what people see.
+        folder: the folder for the ledger.
+        messages: about how many valid messages are sent.
+        screen: shows the progress.
     """
 
     def __init__(self, *, database_url: str, amqp_url: str, folder: Path, messages: int, screen: Screen) -> None:
@@ -68,10 +68,10 @@ class Story:
         self._screen = screen
 
     async def tell(self) -> list[Check]:
-        """Play everything, and end whatever was started. Return the findings of the scenes after the shop.
+        """Play all events, and end every process that was started. Return the findings of the scenes after the shop.
 
         Raises:
-            RelayError: something failed; the message says what.
+            RelayError: a step failed; the message says which.
         """
         async with AsyncExitStack() as stack:
             self._sidecars = stack.enter_context(Sidecars(settings(self._database_url, self._amqp_url)))
@@ -124,9 +124,9 @@ class Story:
         self._screen.say(f"sweep: {archived} message of the worker that crashed is dead")
 
     async def _crash(self, *, after: int, burst: int) -> None:
-        """Half-way through the sales, commit many messages at once, and kill a relay that holds some."""
+        """Half-way through the sales, commit many messages at once, and kill a relay that has some in flight."""
         await self._shop.sold(after)
-        # A message on its last attempt would rightly end as lock_expired, and the ledger expects another result.
+        # A message on its last attempt would correctly be archived as lock_expired, but the ledger expects another result.
         with suppress(TimeoutError):
             async with asyncio.timeout(_DYING_SECONDS):
                 await until(self._has_dead, every=_LOOK)
@@ -143,7 +143,7 @@ class Story:
         return (await self._observer.progress()).dead >= DYING
 
     async def _wait_for_the_end(self) -> None:
-        """Return when no message waits, or after an ample time."""
+        """Return when no message waits, or after a generous time limit."""
         self._screen.say(f"shop: closed; the locks of the killed relay expire after {LOCK_SECONDS} s, then its messages go out again")
         try:
             async with asyncio.timeout(_END_SECONDS):

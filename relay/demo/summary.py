@@ -1,4 +1,4 @@
-"""The summary: the numbers of the ledger with what each must be, and one dead message explained."""
+"""The summary: the numbers of the ledger with their expected values, and one dead message explained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from relay.demo.verdict import promise, table
 
 
 def mismatches(report: Report) -> list[str]:
-    """Sentences, one for each number that is not what it must be after a demo."""
+    """One sentence for each number that is wrong after a demo."""
     found = report.mismatches(recovery_limit=RECOVERY_SECONDS)
     if not report.in_flight:
         found.append("No relay was killed while it held messages.")
@@ -36,7 +36,7 @@ def sums(report: Report) -> Table:
 
 
 def promises(report: Report) -> Table:
-    """What must hold, and what was found."""
+    """The promises, each with the number that was found."""
     made = table("what the relay promises", "found", "must be")
     for text, found, limit in _promises(report):
         promise(made, text, found, limit)
@@ -62,7 +62,7 @@ def one_of_each(checks: Sequence[Check]) -> Table:
 
 
 def otherwise(checks: Sequence[Check]) -> list[str]:
-    """Sentences, one for each check that has found another number than it must."""
+    """One sentence for each check that has found another number than expected."""
     return [f"{words}: {found}; it must be {must_be}." for words, found, must_be in checks if found != must_be]
 
 

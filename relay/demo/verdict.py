@@ -1,4 +1,4 @@
-"""How a demo ends: its tables, then whether it adds up; or a signal, which leaves nothing behind."""
+"""Ends a demo: prints its tables and whether the sums are right, or reports a signal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from relay.demo.screen import Screen
 from relay.demo.signals import interruptible
 
 _WIDTH: Final = 56
-"""The width of the texts, the same in all tables, so that their numbers stand below each other."""
+"""The width of the texts, the same in all tables, so that the numbers are aligned."""
 
 
 def played(screen: Screen, play: Callable[[], int], *, gone: str) -> int:
-    """Play a demo and return its exit code, or 128 + the signal that cut it short. `gone` names the things that no longer exist then."""
+    """Play a demo and return its exit code, or 128 + the signal that cut it short.
+
+    `gone` names the things that no longer exist after a signal.
+    """
     with interruptible() as caught:
         try:
             return play()
@@ -27,7 +30,7 @@ def played(screen: Screen, play: Callable[[], int], *, gone: str) -> int:
 
 
 def judged(screen: Screen, tables: Iterable[Table], wrong: Iterable[str]) -> int:
-    """Show tables, and a sentence for each thing that is not as it must be; return 0 if there is none, else 1."""
+    """Show tables, and a sentence for each mismatch; return 0 if there is no mismatch, else 1."""
     for each in tables:
         screen.show(each)
     sentences = [f"WRONG: {sentence}" for sentence in wrong]
@@ -37,7 +40,7 @@ def judged(screen: Screen, tables: Iterable[Table], wrong: Iterable[str]) -> int
 
 
 def table(what: str, *numbers: str) -> Table:
-    """An empty table of texts with their numbers."""
+    """An empty table for texts with their numbers."""
     made = Table(box=SIMPLE_HEAD, pad_edge=False)
     made.add_column(what, min_width=_WIDTH)
     for number in numbers:

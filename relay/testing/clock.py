@@ -12,11 +12,11 @@ _SHIFTS: Final = ("shift_messages", "shift_keyed", "shift_dedup", "shift_schedul
 
 
 class Clock:
-    """Advances time for everything committed in the queue.
+    """Advances time for all committed rows of the queue.
 
     Args:
         database: the test's own connection.
-        running: ids of relays whose locks are not to expire.
+        running: returns ids of relays whose locks must not expire.
         before: called before time advances.
         passed: called after time has advanced.
     """
@@ -33,8 +33,8 @@ class Clock:
         """Advance time: deadlines within `by` are due when this returns.
 
         Deadlines are `available_at`, `expires_at`, retry waits, locks of killed relays, collecting and dedup times of keys, and ticks.
-        Relays sweep, tick and fold as they would within that time. Only committed rows move; rows of an open transaction and the archive
-        do not.
+        Relays sweep, tick and fold as often as they would within that time. Only committed rows move; rows of an open transaction and the
+        archive do not.
 
         Raises:
             TypeError: `by` is not a timedelta.

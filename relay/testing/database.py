@@ -1,4 +1,4 @@
-"""A test's own connection: creates the schema, refuses a database that another program uses, and reads and writes for the test."""
+"""A test's own connection: creates the schema, refuses a database that another program uses, and runs the test's statements."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class OutboxDatabase:
     """The test's own connection, in autocommit mode; the schema is created on first use.
 
     Args:
-        url: of a test database, for the owner of the schema; SQLAlchemy's form with a driver is accepted too.
-        schema: of the queue.
+        url: URL of a test database, for the owner of the schema; SQLAlchemy's form with a driver is accepted too.
+        schema: the schema of the queue's tables.
     """
 
     def __init__(self, url: str, schema: str) -> None:
@@ -44,7 +44,7 @@ class OutboxDatabase:
         """
         places = {name: f"{identifier(self.schema)}.{table}" for name, table in _PLACES.items()}
         standing = self.row("read_standing", places)[0]
-        # A marked test database may have been put to real use later.
+        # A database that is marked as a test database may have been used by another program later.
         if standing == "marked" and (other := self.row("read_other")[0]):
             raise TestDatabaseError(
                 f"The relay {other!r} runs on the queue in the schema {self.schema!r} of this database: stop it, or name a database "
@@ -59,13 +59,13 @@ class OutboxDatabase:
                 "queue_message_archive and queue_message_relay if it is one."
             )
         if standing != "unknown":
-            # A marked database may be from an older version of this program.
+            # A marked database may have the schema of an older version of this program.
             migrate(self.url, schema=self.schema)
         self.run("create_reader", "grant_reader")
         _UP_TO_DATE.add((self.url, self.schema))
 
     def clear(self) -> None:
-        """Delete messages, archive and relays; settings, schedules and contracts stay.
+        """Delete all messages, archive rows and rows of relays; settings, schedules and contracts stay.
 
         Raises:
             TestDatabaseError: another connection has rows of the queue locked.

@@ -1,4 +1,4 @@
-"""Reads one text on an application's connection of any driver, in its transaction; imports no driver itself."""
+"""Runs a statement that returns one text on an application's connection of any driver, in its transaction; imports no driver itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def read(connection: Any, name: str, schema: str) -> str:
     """Run a statement that returns one text.
 
     Raises:
-        TypeError: the connection is of an unknown library.
+        TypeError: the connection belongs to an unknown library.
     """
     kind = _library(connection)
     if kind == "sqlalchemy":
@@ -27,7 +27,7 @@ def read(connection: Any, name: str, schema: str) -> str:
 
         own = connection.connection if isinstance(connection, Cursor) else connection
         if isinstance(own, Connection):
-            # Not connection.execute: the connection may be configured with a cursor of another kind.
+            # connection.execute is not used, because the connection may be configured with another cursor class.
             with Cursor(own, row_factory=rows.tuple_row) as cursor:
                 return str(cursor.execute(plain(name, schema).encode()).fetchall()[0][0])
     elif kind in {"django", "psycopg2"}:
@@ -38,10 +38,10 @@ def read(connection: Any, name: str, schema: str) -> str:
 
 
 async def read_async(connection: Any, name: str, schema: str) -> str:
-    """As `read`, on an async connection.
+    """The same as `read`, for an async connection.
 
     Raises:
-        TypeError: the connection is of an unknown library.
+        TypeError: the connection belongs to an unknown library.
     """
     kind = _library(connection)
     if kind == "asyncpg":
@@ -62,6 +62,6 @@ async def read_async(connection: Any, name: str, schema: str) -> str:
 
 
 def _library(connection: Any) -> str:
-    """The library of a connection; works for derived classes too."""
+    """The name of a connection's library, found for derived classes too."""
     modules = [f"{one.__module__}." for one in type(connection).__mro__]
     return next((name for module in modules for name in _LIBRARIES if module.startswith(f"{name}.")), "")

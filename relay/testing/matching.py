@@ -1,4 +1,4 @@
-"""Compares a value with an expected one; in objects only the expected keys count, recursively. Pure functions."""
+"""Compares a value with an expected value; of objects only the expected keys are compared, recursively. Pure functions."""
 
 from __future__ import annotations
 

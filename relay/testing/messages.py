@@ -1,4 +1,4 @@
-"""Messages for tests: waiting and settled ones, and assertions with messages. No I/O."""
+"""Waiting and settled messages for tests, and assertions with messages. No I/O."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from uuid import UUID
 from relay.testing.matching import difference
 
 _SHOWN: Final = 20
-"""Most messages that a failure lists."""
+"""The most messages that a failed assertion lists."""
 _LONGEST: Final = 200
-"""Most characters of one listed message."""
+"""The most characters of one listed message."""
 
 
 class Expected(TypedDict, total=False):
@@ -54,13 +54,13 @@ class Queued:
     bundle_key: str | None
     coalesce_key: str | None
     state: str
-    """ready, delayed, locked, or keyed: it waits under its key."""
+    """One of: ready, delayed, locked, or keyed (the message waits under its key)."""
     attempts: int
     last_error: str | None
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Self:
-        """The message of a JSON row."""
+        """The message from a JSON row."""
         moments = {name: datetime.fromisoformat(row[name]) if row[name] else None for name in ("available_at", "expires_at", "created_at")}
         body = None if row["body"] is None else base64.b64decode(row["body"])
         read = {"content": json.loads(row["content"]), "options": json.loads(row["options"]), "body": body, "id": UUID(row["id"])}
@@ -93,7 +93,7 @@ class ArchivedMessage:
     body: bytes | None
     options: Mapping[str, Any]
     result: str
-    """success, discarded, rejected, failed or lock_expired."""
+    """One of: success, discarded, rejected, failed or lock_expired."""
     error_code: str | None
     error_detail: str | None
     attempts: int
@@ -106,9 +106,9 @@ class Messages(Sequence[Queued]):
     """Messages in order, with assertions.
 
     Args:
-        messages: in order.
+        messages: the messages in order.
         title: the beginning of a sentence that lists them.
-        hint: what to look for if there are no messages.
+        hint: advice that is shown if there are no messages.
     """
 
     def __init__(self, messages: Iterable[Queued], *, title: str, hint: str) -> None:
@@ -125,7 +125,7 @@ class Messages(Sequence[Queued]):
         return self._messages[at]
 
     def __len__(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         return len(self._messages)
 
     def __eq__(self, other: object) -> bool:
@@ -135,14 +135,14 @@ class Messages(Sequence[Queued]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """What a failed assertion shows."""
+        """The text that a failed assertion shows."""
         return f"[{', '.join(map(str, self))}]"
 
     def matching(self, **expected: Unpack[Expected]) -> list[Queued]:
         """The messages that match.
 
         Raises:
-            TypeError: a message has no such field.
+            TypeError: an expected field is not a field of messages.
         """
         if unknown := sorted(expected.keys() - Expected.__annotations__.keys()):
             raise TypeError(f"A message has no {', '.join(unknown)}; it has {', '.join(Expected.__annotations__)}.")
@@ -160,7 +160,7 @@ class Messages(Sequence[Queued]):
         raise AssertionError("\n".join([f"No message has {_said(expected)}.", *self._closest(expected), self.listed()]))
 
     def assert_lacks(self, **expected: Unpack[Expected]) -> None:
-        """Assert that no message matches; without expectations, that there is no message.
+        """Assert that no message matches; without expectations, assert that there is no message.
 
         Raises:
             AssertionError: a message matches; the error lists all messages.
@@ -171,7 +171,7 @@ class Messages(Sequence[Queued]):
             raise AssertionError(f"{_counted(len(found))}{said} where none was expected.\n{self.listed()}")
 
     def _closest(self, expected: Expected) -> list[str]:
-        """How the closest message differs."""
+        """Lines on how the closest message differs."""
         if not self:
             return []
 
@@ -182,7 +182,7 @@ class Messages(Sequence[Queued]):
         return [f"The closest one differs in {_differs(closest, expected)}"]
 
     def listed(self) -> str:
-        """All messages, one a line, for a failure."""
+        """All messages, one a line, for the text of a failed assertion."""
         if not self:
             return f"{self._title}: nothing. {self._hint}"
         more = [f"  and {len(self) - _SHOWN} more"] if len(self) > _SHOWN else []
@@ -190,7 +190,7 @@ class Messages(Sequence[Queued]):
 
 
 def _differs(message: Queued, expected: Expected) -> str | None:
-    """The first difference as a phrase."""
+    """The first difference as a phrase; None if the message matches."""
     found = (difference(value, getattr(message, name), name) for name, value in expected.items())
     return next((one for one in found if one is not None), None)
 

@@ -1,4 +1,4 @@
-"""An application's outbox in its tests: enqueued, waiting and settled messages, and a relay that sends them."""
+"""An application's outbox in tests: enqueued, waiting and settled messages, and a relay that sends them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Outbox:
     """The outbox of the application under test; use the fixture `outbox`, or without pytest a `with` statement.
 
     Args:
-        url: of the test database, for the owner of the schema.
-        schema: of the queue's tables (RELAY_SCHEMA).
+        url: URL of the test database, for the owner of the schema.
+        schema: the schema of the queue's tables (RELAY_SCHEMA).
 
     Raises:
         TestDatabaseError: at the first use, if another program uses the database.
@@ -34,7 +34,7 @@ class Outbox:
         self.clock = Clock(self._database, running=self._ids, before=self._forget, passed=self._look)
 
     def __enter__(self) -> Self:
-        """Make the schema if it is missing, and empty it."""
+        """Create the schema if it is missing, and delete all messages."""
         try:
             self._database.prepare()
             self._database.clear()
@@ -44,7 +44,7 @@ class Outbox:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Close the connection; the rows stay for inspection until the next test."""
+        """Close the connection. The rows stay until the next test, so that they can be inspected."""
         self._database.close()
 
     @property
@@ -53,7 +53,7 @@ class Outbox:
         return self._database.schema
 
     def enqueued(self, connection: Any) -> Messages:
-        """The messages that a connection's open transaction has enqueued, in the order of its INSERTs.
+        """The messages that a connection's open transaction has enqueued, in the order of the INSERTs.
 
         Args:
             connection: a connection, cursor or session of psycopg, SQLAlchemy or Django, on which the application has written.
@@ -61,7 +61,7 @@ class Outbox:
         return _here(read(connection, "read_enqueued", self.schema))
 
     async def enqueued_async(self, connection: Any) -> Messages:
-        """As `enqueued`, for async connections and sessions of psycopg and SQLAlchemy, and connections of asyncpg."""
+        """The same as `enqueued`, for async connections and sessions of psycopg and SQLAlchemy, and for connections of asyncpg."""
         return _here(await read_async(connection, "read_enqueued", self.schema))
 
     def assert_enqueued(self, connection: Any, **expected: Unpack[Expected]) -> Queued:
@@ -74,7 +74,9 @@ class Outbox:
         return self.enqueued(connection).assert_has(**expected)
 
     def assert_not_enqueued(self, connection: Any, **expected: Unpack[Expected]) -> None:
-        """Assert that the open transaction has enqueued no matching message; without expectations, no message at all.
+        """Assert that the open transaction has enqueued no matching message.
+
+        Without expectations, assert that it has enqueued no message at all.
 
         Raises:
             AssertionError: a message matches; the error lists all messages.
@@ -83,27 +85,27 @@ class Outbox:
         self.enqueued(connection).assert_lacks(**expected)
 
     async def assert_enqueued_async(self, connection: Any, **expected: Unpack[Expected]) -> Queued:
-        """As `assert_enqueued`, for async connections and sessions."""
+        """The same as `assert_enqueued`, for async connections and sessions."""
         __tracebackhide__ = True
         return (await self.enqueued_async(connection)).assert_has(**expected)
 
     async def assert_not_enqueued_async(self, connection: Any, **expected: Unpack[Expected]) -> None:
-        """As `assert_not_enqueued`, for async connections and sessions."""
+        """The same as `assert_not_enqueued`, for async connections and sessions."""
         __tracebackhide__ = True
         (await self.enqueued_async(connection)).assert_lacks(**expected)
 
     def waiting(self) -> Messages:
-        """Committed messages that are not settled, in the order of their transactions, and within one of its INSERTs."""
+        """Committed messages that are not settled, in the order of their transactions and, within a transaction, of its INSERTs."""
         rows = json.loads(self._database.row("read_waiting")[0])
         return Messages(map(Queued.of, rows), title="Committed and waiting", hint="Has the application committed?")
 
     def archive(self, message: UUID | str) -> ArchivedMessage | None:
-        """The archived message; None if it is not settled yet."""
+        """The archived message; None if the message is not settled yet."""
         found = self._database.rows("read_archived", {"id": str(message)})
         return _archived(found[0]) if found else None
 
     def clear(self) -> None:
-        """Empty queue and archive. The fixture does so before each test.
+        """Delete all messages in queue and archive. The fixture calls this method before each test.
 
         Raises:
             TestDatabaseError: another connection holds rows of the queue.

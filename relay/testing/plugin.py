@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures with which an application tests its outbox. Loads other modules only when a fixture is used."""
+"""The pytest plugin: fixtures with which an application tests its outbox. It loads other modules only when a fixture is used."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SCHEMA = "OUTBOX_TEST_SCHEMA"
 
 @pytest.fixture(scope="session")
 def outbox_database_url() -> Iterator[str]:
-    """URL of the application's test database, for the owner of the schema: override it, or set OUTBOX_TEST_DATABASE_URL.
+    """URL of the application's test database, for the owner of the schema: override this fixture, or set OUTBOX_TEST_DATABASE_URL.
 
-    Without either, a private PostgreSQL runs for the session: an installed one, or that of the extra `local`.
+    By default a private PostgreSQL runs for the session: an installed PostgreSQL, or the one of the extra `local`.
     """
     if given := os.environ.get(DATABASE_URL):
         yield given
@@ -39,13 +39,13 @@ def outbox_database_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def outbox_schema() -> str:
-    """Schema of the queue's tables: override it, or set OUTBOX_TEST_SCHEMA; public by default."""
+    """Schema of the queue's tables: override this fixture, or set OUTBOX_TEST_SCHEMA; by default public."""
     return os.environ.get(SCHEMA, "public")
 
 
 @pytest.fixture
 def outbox(outbox_database_url: str, outbox_schema: str) -> Iterator[Outbox]:
-    """The application's outbox, empty: what a transaction enqueued, what waits, the archive, the clock, and a relay."""
+    """The application's outbox, without messages: gives access to enqueued and waiting messages, the archive, the clock, and a relay."""
     from relay.testing.outbox import Outbox  # noqa: PLC0415 - as above
 
     with Outbox(outbox_database_url, schema=outbox_schema) as made:

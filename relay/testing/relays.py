@@ -1,4 +1,4 @@
-"""A relay and its in-memory broker, which a test starts and ends."""
+"""Starts and ends a relay and its in-memory broker for a test."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from relay.testing.running import Run
 
 START_SECONDS: Final = 30.0
 SECONDS: Final = 10.0
-"""How long `drained` waits for what should take milliseconds."""
+"""Seconds that `drained` waits at most; draining should take milliseconds."""
 _KILLED: Final = "The relay was killed: start another one with outbox.relay()."
 
 
 class Running(Broker):
-    """A broker in memory, and the relay that sends to it.
+    """An in-memory broker, and the relay that sends to it.
 
     Args:
-        database: of the test.
+        database: the test's database.
         waiting: lists the waiting messages, for error messages.
-        start_seconds: within which the relay must be ready.
+        start_seconds: seconds within which the relay must be ready.
     """
 
     def __init__(self, database: OutboxDatabase, waiting: Callable[[], Messages], start_seconds: float) -> None:
@@ -35,7 +35,7 @@ class Running(Broker):
 
     @property
     def relay_id(self) -> int:
-        """The relay's id, as in the column `locked_by`; 0 once it is killed."""
+        """The relay's id, as in the column `locked_by`; 0 after the relay was killed."""
         return self._run.relay_id if self._run else 0
 
     def start(self) -> None:
@@ -58,10 +58,10 @@ class Running(Broker):
             raise
 
     def stop(self) -> None:
-        """Drain, and end the relay and the broker."""
+        """Let the relay drain, and end the relay and the broker."""
         run, self._run = self._run, None
         if self._server.blocked:
-            # A blocked broker would not read the relay's close, and confirms nothing any more.
+            # A blocked broker would not read the relay's close, and would send no more confirms.
             self.down()
         try:
             if run is not None:
@@ -70,7 +70,7 @@ class Running(Broker):
             super().__exit__(None, None, None)
 
     def kill_relay(self) -> None:
-        """End the relay as SIGKILL does: messages in flight keep their locks, until another relay or `outbox.clock` frees them."""
+        """End the relay as SIGKILL does. Messages in flight stay locked until another relay or `outbox.clock` frees them."""
         run, self._run = self._run, None
         if run is not None:
             self._loop.run(run.kill())
@@ -82,12 +82,12 @@ class Running(Broker):
         self.look()
 
     def forget(self) -> None:
-        """Clear the relay's short-lived memory of the broker, such as a missing exchange."""
+        """Make the relay forget what it has learned about the broker, such as a missing exchange."""
         if self._run is not None:
             self._loop.run(self._run.forget())
 
     def look(self) -> None:
-        """Have the relay check every message that may be due."""
+        """Make the relay check every message that may be due."""
         if self._run is not None:
             self._loop.run(self._run.look())
 
@@ -101,26 +101,26 @@ class Running(Broker):
 
 
 class RunningRelay(Running):
-    """The broker, in a test that has no event loop."""
+    """The broker for a test without an event loop."""
 
     def drained(self, seconds: float = SECONDS) -> None:
         """Return when no message is due or in flight any more.
 
         Raises:
-            AssertionError: this takes longer than `seconds`; the error names the waiting messages and the relay's troubles.
+            AssertionError: draining takes longer than `seconds`; the error names the waiting messages and the relay's problems.
         """
         __tracebackhide__ = True
         self._loop.run(self._drained(seconds))
 
 
 class AsyncRunningRelay(Running):
-    """The broker, in a test on an event loop."""
+    """The broker for a test on an event loop."""
 
     async def drained(self, seconds: float = SECONDS) -> None:
         """Return when no message is due or in flight any more.
 
         Raises:
-            AssertionError: this takes longer than `seconds`; the error names the waiting messages and the relay's troubles.
+            AssertionError: draining takes longer than `seconds`; the error names the waiting messages and the relay's problems.
         """
         __tracebackhide__ = True
         await self._loop.arun(self._drained(seconds))
@@ -130,13 +130,13 @@ R = TypeVar("R", bound=Running)
 
 
 class RelayInTest:
-    """Starts a relay with `with` or `async with`; it runs in a thread of its own either way.
+    """Starts a relay with `with` or `async with`; in both cases the relay runs in a thread of its own.
 
     Args:
-        database: of the test.
+        database: the test's database.
         waiting: lists the waiting messages, for error messages.
-        running: the list that has the relay as long as it runs.
-        start_seconds: within which the relay must be ready.
+        running: the list to which the relay is added while it runs.
+        start_seconds: seconds within which the relay must be ready.
     """
 
     def __init__(self, database: OutboxDatabase, *, waiting: Callable[[], Messages], running: list[Running], start_seconds: float) -> None:
@@ -147,15 +147,15 @@ class RelayInTest:
         self._made: Running | None = None
 
     def __enter__(self) -> RunningRelay:
-        """Start; returns when the relay claims and reaches the broker.
+        """Start the relay; return when it claims messages and is connected to the broker.
 
         Raises:
-            AssertionError: the relay does not get that far; the error says why.
+            AssertionError: the relay is not ready in time; the error says why.
         """
         return self._begin(RunningRelay(self._database, self._waiting, self._start_seconds))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Drain and end."""
+        """Let the relay drain, and end it."""
         self._end()
 
     async def __aenter__(self) -> AsyncRunningRelay:

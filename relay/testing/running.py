@@ -1,4 +1,4 @@
-"""The relay of `relay run` in a test's process, without its signal handlers and its HTTP server."""
+"""Runs the relay of `relay run` in a test's process, without its signal handlers and its HTTP server."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from relay.config.settings import Settings
 from relay.testing.statements import statement
 
 DRAIN_SECONDS: Final = 1.0
-"""How long the end of a test waits for confirms."""
+"""Seconds that the end of a test waits for confirms."""
 LOOK_SECONDS: Final = 0.25
-"""Seconds between two checks if no event of the relay comes."""
+"""Seconds between two checks if the relay emits no event."""
 NAME: Final = "relay.testing"
 _LOG: Final = logging.getLogger(NAME)
 
@@ -27,9 +27,9 @@ class Run:
     """One relay from its start to its end; used on one event loop.
 
     Args:
-        url: of the test database.
-        schema: of the queue.
-        amqp_url: of the broker.
+        url: URL of the test database.
+        schema: the schema of the queue's tables.
+        amqp_url: URL of the broker.
     """
 
     def __init__(self, *, url: str, schema: str, amqp_url: str) -> None:
@@ -43,7 +43,7 @@ class Run:
         self._changed = asyncio.Event()
         self._started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._troubles: list[str] = []
-        # The test has time limits of its own, so `abandon` does nothing here.
+        # `abandon` does nothing, because the test has time limits of its own.
         self._relay = compose(self._settings, self._on_event, lambda _: None)
         self._task: asyncio.Task[None] | None = None
         self._database: psycopg.AsyncConnection[Any] | None = None
@@ -51,7 +51,7 @@ class Run:
         """The relay's id, as in the column `locked_by`."""
 
     async def start(self, seconds: float) -> None:
-        """Return when the relay claims and is connected to the broker, within this many seconds.
+        """Start the relay; return when it claims messages and is connected to the broker, within this many seconds.
 
         Raises:
             AssertionError: the relay is not ready in time.
@@ -70,7 +70,7 @@ class Run:
         self.relay_id = self._started.result()
 
     async def stop(self) -> None:
-        """Drain as on SIGTERM, and end; messages not confirmed in time keep their locks.
+        """Drain and end, as on SIGTERM; messages that are not confirmed in time stay locked.
 
         Raises:
             Exception: the error that ended the relay, if it ended by itself.
@@ -82,28 +82,28 @@ class Run:
             await self._end(task)
 
     async def kill(self) -> None:
-        """End at once, as on SIGKILL: messages in flight keep their locks."""
+        """End at once, as on SIGKILL; messages in flight stay locked."""
         if self._task is not None:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._end(self._task)
 
     async def forget(self) -> None:
-        """Reconnect at once and forget what the last connection taught, unless messages are in flight on it."""
+        """Reconnect at once, and forget what was learned on the last connection; does nothing while messages are in flight."""
         if self._task is not None and not self._in_flight:
             await self._relay.publisher.aclose()
             await self._relay.publisher.start()
 
     async def look(self) -> None:
-        """Check at once for everything that may be due."""
+        """Check at once for all messages that may be due."""
         if self._task is not None:
             self._look()
 
     async def drained(self, seconds: float) -> None:
-        """Return when nothing is due and nothing is in flight.
+        """Return when no message is due or in flight.
 
         Raises:
-            AssertionError: this takes longer than `seconds`, or the relay has ended.
+            AssertionError: draining takes longer than `seconds`, or the relay has ended.
         """
         left = 0
         try:
@@ -129,7 +129,7 @@ class Run:
 
     @property
     def _in_flight(self) -> int:
-        """Messages claimed and not settled, as far as the relay knows."""
+        """The number of messages that, as far as the relay knows, are claimed and not settled."""
         return self._relay.base.window.messages
 
     async def _end(self, task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""The SQL of a test's outbox: one statement per file of `relay/testing/queries`, rendered for one schema."""
+"""Loads the SQL of a test's outbox: one statement per file of `relay/testing/queries`, rendered for one schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from psycopg import sql
 
 
 def identifier(schema: str) -> str:
-    """The schema as SQL writes it."""
+    """The schema as an SQL identifier."""
     return sql.Identifier(schema).as_string(None)
 
 
@@ -19,7 +19,7 @@ def statement(name: str, schema: str) -> bytes:
 
 
 def plain(name: str, schema: str, *, escape: str = "") -> str:
-    """A statement without parameters, for any driver; `escape` goes before each colon."""
+    """A statement without parameters, for any driver; `escape` is inserted before each colon."""
     return _text(name).replace("@schema@", identifier(schema)).replace(":", f"{escape}:")
 
 

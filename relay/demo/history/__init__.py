@@ -1,4 +1,4 @@
-"""The pipeline end to end on private servers: some days of messages, a lake, numbers, retention, replay, and a summary that adds up."""
+"""The demo of the whole pipeline on private servers: some days of messages, a lake, numbers, retention, replay, and a summary."""
 
 from relay.demo.history.run import check, main
 

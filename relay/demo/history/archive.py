@@ -1,4 +1,4 @@
-"""PostgreSQL as its superuser sees it: dates the archive back, lists its rows for the ledger, and runs retention."""
+"""Works on PostgreSQL as superuser: dates the archive back, lists its rows for the ledger, and runs retention."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from relay.demo.statements import statement
 
 
 class Archive:
-    """Each call is a connection and a transaction of its own.
+    """The archive of the private server. Each call has a connection and a transaction of its own.
 
     Args:
-        url: the private server, as its superuser.
+        url: the private server, with the superuser's login.
     """
 
     def __init__(self, url: str) -> None:
@@ -28,18 +28,18 @@ class Archive:
         self._noted: set[tuple[int, int]] = set()
 
     def now(self) -> datetime:
-        """The database's clock."""
+        """The time of the database's clock."""
         with self._connect() as connection:
             [row] = connection.execute("SELECT clock_timestamp()")
         return row["clock_timestamp"].astimezone(UTC)  # type: ignore[no-any-return]
 
     def make_login(self) -> None:
-        """Make the pipeline's login."""
+        """Create the pipeline's login."""
         with self._connect() as connection:
             connection.execute(statement("history_login"))
 
     def date_back(self, since: datetime, first: date, days: int) -> int:
-        """Spread the rows archived since a time over some days; return how many."""
+        """Spread the rows archived since a time over some days; return the number of rows."""
         begin = datetime(first.year, first.month, first.day, tzinfo=UTC)
         with self._connect() as connection:
             for day in range(days):
@@ -50,7 +50,7 @@ class Archive:
         return int(row["count"])
 
     def note_rows(self, journal: Journal) -> int:
-        """Note each archived row that was not noted before; return how many."""
+        """Record each archived row that was not recorded before; return the number of rows."""
         found = [row for row in self._rows("history_list_rows") if identity(row) not in self._noted]
         for row in found:
             journal.note(**_summary(row))
@@ -62,12 +62,12 @@ class Archive:
         return {row["to_date"] for row in self._rows("history_list_days")}
 
     def retain(self) -> None:
-        """Run retention until nothing is left to drop, as every relay does from time to time."""
+        """Run retention, as every relay does from time to time, until there is nothing left to drop."""
         while any(row["action"] == "dropped" for row in self._rows("history_retain")):
             pass
 
     def write_ledger(self, folder: Path, job: str) -> None:
-        """Write the rows that are left at the end, the messages that the replay job has enqueued, and the statistics."""
+        """Write to the ledger the rows that are left at the end, the messages that the replay job has enqueued, and the statistics."""
         with Journal(folder / LEFT) as journal:
             for row in self._rows("history_list_rows"):
                 journal.note(**_summary(row))
@@ -87,6 +87,6 @@ class Archive:
 
 
 def _summary(row: dict[str, Any]) -> dict[str, Any]:
-    """What the ledger keeps of a row: its identity, the columns that join it to other rows, and a digest of all its columns."""
+    """The ledger's entry for a row: its identity, the columns that join it to other rows, and a digest of all its columns."""
     kept = ("xid", "seq", "id", "exchange", "result", "replay_of", "archived_at")
     return {**{name: row[name] for name in kept}, "digest": digest(row)}

@@ -1,4 +1,4 @@
-"""The pipeline's commands, each a process as a scheduler starts it, with its progress on the screen; one of them is killed at work."""
+"""Runs the pipeline's commands as a scheduler does, each in a process of its own, and shows their progress; one of them is killed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from relay.devservers.process import Keeper, kill_family, plain_environment
 
 _LOOK: Final = 0.1
 _CLOSE_LOOK: Final = 0.002
-"""Seconds between two checks of a process, and of a process that must be caught between two of its steps."""
-# Result and progress go to separate files, as a scheduler keeps them.
+"""Seconds between two checks of a process; the shorter time is for a process that must be caught between two of its steps."""
+# Result and progress are written to separate files, as a scheduler does.
 _WITH_RESULT: Final = ("/bin/sh", "-c", 'result=$1; shift; exec "$@" >"$result"', "sh")
 
 
@@ -34,20 +34,20 @@ class _Job(NamedTuple):
 
 
 class Jobs:
-    """Runs `relay pipeline …`; whatever still runs is killed at the end of the block, or when this process is killed.
+    """Runs `relay pipeline …`. At the end of the block, or when this process is killed, all commands that still run are killed.
 
     Args:
-        settings: variables of every command.
-        java: home of a Java for Spark.
-        screen: what people see.
+        settings: environment variables of every command.
+        java: the home directory of a Java for Spark.
+        screen: shows the progress.
     """
 
     def __init__(self, settings: Mapping[str, str], java: Path, screen: Screen) -> None:
         self._keeper = Keeper("relay-jobs-")
         folder = str(self._keeper.folder)
-        # With a few thousand rows, Spark's default of two hundred tasks for each join would take most of the time.
+        # With a few thousand rows, most of the time would be spent on Spark's default of two hundred tasks for each join.
         (self._keeper.folder / "spark-defaults.conf").write_text("spark.sql.shuffle.partitions 2\n")
-        # The files of a killed Spark disappear with the folder. Two cores, so that the demo is the same everywhere.
+        # The files of a killed Spark are deleted with the folder. Spark gets two cores, so that the demo is the same on every machine.
         places = {"SPARK_CONF_DIR": folder, "SPARK_LOCAL_DIRS": folder, "TMPDIR": folder}
         spark = {"JAVA_HOME": str(java), "SPARK_MASTER": "local[2]", **places, **QUICK_START}
         self._environment = {**plain_environment(self._keeper.folder), **spark, **settings}
@@ -61,10 +61,10 @@ class Jobs:
         self._keeper.close()
 
     async def run(self, *words: str, may_end_with: tuple[int, ...] = (0,)) -> dict[str, Any]:
-        """Run a command to its end, showing its progress; return what it printed as JSON.
+        """Run a command to its end, and show its progress; return the JSON that it printed.
 
         Raises:
-            DemoError: it ended with another exit code; the message is what it said.
+            DemoError: the command ended with another exit code; the message is the command's output.
         """
         job = self._start(words)
         told = 0
@@ -81,10 +81,10 @@ class Jobs:
         return json.loads(job.result.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
     async def kill_in_the_middle(self, table: Path, *words: str) -> list[Path]:
-        """Run a command, and kill it with all its children by SIGKILL once it has written files of the table but not committed them.
+        """Run a command, and kill it and its children by SIGKILL when it has written files of the table but not committed them.
 
         Returns:
-            The files that the command has left; none if it was not caught and ended by itself.
+            The files that the command has left; an empty list if the command ended before it could be killed.
         """
         job = self._start(words)
         catching = asyncio.create_task(asyncio.to_thread(_catch, job.process, table))
@@ -111,7 +111,7 @@ class Jobs:
 
 
 def files_of(table: Path) -> set[Path]:
-    """Data files below a table's folder, also those that belong to no version of it."""
+    """Data files below a table's folder, including files that belong to no version of the table."""
     return set(table.rglob("*.parquet"))
 
 
@@ -120,11 +120,11 @@ def _commits_of(table: Path) -> set[Path]:
 
 
 def _catch(process: subprocess.Popen[bytes], table: Path) -> list[Path]:
-    """Freeze a process as soon as it has written a file; kill it with its family unless it has committed."""
+    """Freeze a process as soon as it has written a file; kill it and its children unless it has committed."""
     files, commits = files_of(table), _commits_of(table)
     while process.poll() is None:
         if new := files_of(table) - files:
-            # The process itself commits, so nothing more is committed while it is frozen.
+            # Only the process itself commits, so nothing is committed while it is frozen.
             os.kill(process.pid, signal.SIGSTOP)
             if _commits_of(table) == commits:
                 kill_family(process)

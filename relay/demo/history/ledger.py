@@ -1,4 +1,4 @@
-"""The files of this demo's ledger, and the lake as any other program would read it."""
+"""Reads the files of this demo's ledger, and the lake in the way in which any other program would."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 from relay.demo.ledger import LedgerError
 
 ARCHIVED: Final = "archived.jsonl"
-"""Every row that was ever archived, noted before anything was dropped."""
+"""Every row that was ever archived, recorded before any row was dropped."""
 LEFT: Final = "left.jsonl"
-"""Every row that PostgreSQL has in the end."""
+"""Every row that PostgreSQL has at the end."""
 RECEIVED: Final = "received.jsonl"
 REPLAYED: Final = "replayed.jsonl"
 STATS: Final = "stats.jsonl"
@@ -67,7 +67,7 @@ class Delivery(NamedTuple):
 
 
 class Ledger(NamedTuple):
-    """Everything that the summary is made of."""
+    """Everything that the summary needs."""
 
     archived: list[Row]
     left: list[Row]
@@ -76,18 +76,18 @@ class Ledger(NamedTuple):
     replayed: dict[Identity, str]
     """Archived row → id of the new message."""
     stats: dict[str, Counts]
-    """PostgreSQL's counts by grain; those of the lake are under `lake window` and so on."""
+    """Counts by grain: PostgreSQL's under `window` and so on, the lake's under `lake window` and so on."""
     outcome: dict[str, Any]
 
 
 def digest(row: Mapping[str, Any]) -> str:
-    """A digest of every column of a row; times are microseconds."""
+    """One digest over all columns of a row; times are in microseconds."""
     values = [row[name].hex() if isinstance(row[name], bytes) else row[name] for name in COLUMNS]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
 def identity(row: Mapping[str, Any]) -> Identity:
-    """What identifies a row; an id may occur twice."""
+    """The identity of a row; the id is not enough, because it may occur twice."""
     return int(row["xid"]), int(row["seq"])
 
 
@@ -95,7 +95,7 @@ def read(folder: Path) -> Ledger:
     """Read a ledger with its lake.
 
     Raises:
-        LedgerError: something is missing or damaged; the message names it.
+        LedgerError: a file or table is missing or damaged; the message names it.
     """
     try:
         return Ledger(
@@ -114,13 +114,13 @@ def read(folder: Path) -> Ledger:
 
 
 def lake_rows(lake: Path) -> Iterator[Row]:
-    """The rows of the lake's archive by deltalake and Arrow alone; none if there is no table."""
+    """The rows of the lake's archive, read with deltalake and Arrow alone; no rows if there is no table."""
     for line in _table(lake, "archive", COLUMNS):
         yield _row({**line, "digest": digest(line)})
 
 
 def _table(lake: Path, name: str, columns: tuple[str, ...]) -> list[dict[str, Any]]:
-    import pyarrow as pa  # noqa: PLC0415 - a second that --help need not wait
+    import pyarrow as pa  # noqa: PLC0415 - takes a second, which --help does not need
     from deltalake import DeltaTable  # noqa: PLC0415 - as above
     from deltalake.exceptions import DeltaError  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""The receiving side: exchanges, a queue for each, and a consumer that notes every delivery in its ledger and in PostgreSQL's receipts."""
+"""The receiving side: exchanges, a queue for each, and a consumer that records each delivery in its ledger and in PostgreSQL's receipts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _NAME: Final = "example consumer"
 
 
 class Receiver:
-    """Declares what the example needs, consumes from every queue, and keeps receipts.
+    """Declares exchanges and queues, consumes from every queue, and keeps receipts.
 
     Args:
         url: the broker.
-        database_url: where the receipts go.
+        database_url: the database to which receipts are written.
         journal: the consumer's own ledger.
-        clock: seconds since 1970, by the database's clock.
+        clock: returns seconds since 1970, by the database's clock.
     """
 
     def __init__(self, url: str, database_url: str, journal: Journal, clock: Callable[[], float]) -> None:
@@ -53,7 +53,7 @@ class Receiver:
             await self._connection.close()
 
     async def write_receipts(self) -> int:
-        """Write the receipts since the last call to PostgreSQL, as consumers that keep receipts do; return how many."""
+        """Write to PostgreSQL the receipts since the last call, as consumers that keep receipts do; return how many."""
         receipts, self._receipts = self._receipts, []
         async with await AsyncConnection.connect(self._database_url, application_name=_NAME) as connection:
             await connection.cursor().executemany(statement("history_receive"), receipts)

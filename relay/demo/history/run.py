@@ -1,4 +1,4 @@
-"""`relay pipeline demo`: servers, Java, story, summary, exit code."""
+"""`relay pipeline demo`: starts servers, finds Java, plays the story, and prints the summary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from relay.demo.verdict import judged, played
 from relay.devservers.java import find_java
 
 LEAST: Final = 600
-"""With fewer messages some hours would have none."""
+"""The least number of messages; with fewer, some hours would have no message."""
 _FILES: Final = (ledger.ARCHIVED, ledger.LEFT, ledger.RECEIVED, ledger.REPLAYED, ledger.STATS, ledger.OUTCOME)
 
 
@@ -27,11 +27,11 @@ def main(*, messages: int, folder: Path | None = None) -> int:
 
     Args:
         messages: about how many messages the relay moves.
-        folder: keeps ledger, lake and report, and replaces those of an earlier demo. Without it only the report is kept, in the current
-            folder.
+        folder: the folder for ledger, lake and report, which replace those of an earlier demo. If None, only the report is kept, in the
+            current folder.
 
     Raises:
-        RelayError: the demo could not be played to its end; the message is one sentence.
+        RelayError: the demo failed; the message is one sentence.
     """
     screen = Screen()
 
@@ -50,7 +50,7 @@ def check(folder: Path) -> int:
     """Check the ledger and the lake that an earlier demo has kept, and print the summary; return 0 if everything adds up, else 1.
 
     Raises:
-        LedgerError: something is missing or damaged.
+        LedgerError: a part of the ledger or the lake is missing or damaged.
     """
     return _summarise(Screen(), folder)
 
@@ -59,7 +59,7 @@ def _demonstrate(screen: Screen, folder: Path, messages: int) -> int:
     if messages < LEAST:
         raise DemoError(f"The demo needs at least {LEAST} messages (--messages), so that every hour has some.")
     java = find_java(say=screen.say)
-    # Its superuser dates rows back, so the server is never a borrowed one.
+    # The demo needs the superuser to date rows back, so it never borrows a running server.
     with devservers.postgres(say=screen.say, private=True) as database, devservers.rabbitmq(say=screen.say) as broker:
         story = Story(database_url=database.url, amqp_url=broker.url, java=java, folder=folder, messages=messages, screen=screen)
         asyncio.run(story.tell())
@@ -72,7 +72,7 @@ def _summarise(screen: Screen, folder: Path) -> int:
 
 
 def _emptied(folder: Path) -> Path:
-    """The folder, without what an earlier demo has left there."""
+    """The folder, after deletion of the files that an earlier demo has left there."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / ledger.LAKE).exists() and not (folder / ledger.ARCHIVED).exists():
         raise DemoError(f"{folder} holds a lake that no demo has made: name another folder (--folder).")

@@ -1,4 +1,4 @@
-"""The events of this demo, in order: days of messages, exports of which one is killed, retention, replay, and reconciliation."""
+"""The events of this demo, in order: days of messages, exports (one is killed), retention, replay, and reconciliation."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ REPORT: Final = "outbox-report.html"
 JOB: Final = "send the hour again"
 _RELAY: Final = "relay-1"
 _FIRST_DAYS, _MORE_DAYS, _LATE_DAY = (6, 2), (4, 2), (2, 1)
-"""How many days ago messages were sent, and over how many days. The first are exported at once, the next by the killed export, and the
-last not at all."""
+"""Pairs: how many days ago messages were sent, and over how many days.
+
+The first messages are exported at once, the next ones by the killed export and its repetition, the last ones not at all.
+"""
 _SHARES: Final = (0.5, 0.35, 0.15)
 _TRIES: Final = 3
 _QUIET_SECONDS: Final = 60.0
@@ -40,12 +42,12 @@ class Story:
     """One run on servers that are up.
 
     Args:
-        database_url: an empty database of a private server, as its superuser.
+        database_url: an empty database of a private server, with the superuser's login.
         amqp_url: a broker that does not know this demo's exchanges.
-        java: home of a Java for Spark.
-        folder: of ledger, lake and report; new.
+        java: the home directory of a Java for Spark.
+        folder: a new folder for ledger, lake and report.
         messages: about how many messages are sent.
-        screen: what people see.
+        screen: shows the progress.
     """
 
     def __init__(self, *, database_url: str, amqp_url: str, java: Path, folder: Path, messages: int, screen: Screen) -> None:
@@ -60,10 +62,10 @@ class Story:
         self._outcome: dict[str, Any] = {"job": JOB}
 
     async def tell(self) -> None:
-        """Play everything, and end whatever was started.
+        """Play all events, and end every process that was started.
 
         Raises:
-            RelayError: something failed; the message says what.
+            RelayError: a step failed; the message says which.
         """
         async with AsyncExitStack() as stack:
             self._sidecars = stack.enter_context(Sidecars(self._settings()))
@@ -107,7 +109,7 @@ class Story:
         await self._jobs.run("report", str(self._folder / REPORT))
 
     async def _send(self, messages: int, days: tuple[int, int]) -> None:
-        """Let the relay move messages, and date their archive rows back."""
+        """Let the relay send messages, and date their archive rows back."""
         began = self._archive.now()
         await self._mark()
         dying = await sell(self._database_url, messages, seed=days[0])
@@ -120,11 +122,11 @@ class Story:
         self._screen.say(f"relay run: moved {moved} messages; the demo dates them {first}" + (f" to {last}" if last > first else ""))
 
     async def _mark(self) -> None:
-        """Count from here what is sent and what is received."""
+        """Begin to count sent and received messages from here."""
         self._counted = (await self._observer.progress()).successes, self._receiver.deliveries
 
     async def _quiet(self, what: str) -> None:
-        """Return when the queue is empty and the consumer has every message since the mark, or after an ample time."""
+        """Return when the queue is empty and the consumer has received every message since `_mark`, or after a generous time limit."""
         self._screen.say(f"shop: {what}")
         with self._screen.progress():
             try:
@@ -163,7 +165,7 @@ class Story:
         await self._jobs.run("run")
 
     async def _verify_and_retain(self) -> None:
-        """Let retention drop verified days; a day that was not exported is past its retention too."""
+        """Let retention drop verified days; one more day is old enough to be dropped, but was not exported."""
         await self._send(self._parts[2], _LATE_DAY)
         verified = await self._jobs.run("verify")
         before = self._archive.days()
@@ -181,7 +183,7 @@ class Story:
         self._screen.say(f"retention: {len(dropped)} verified days dropped; {late} stays, for it was not exported")
 
     async def _replay_an_hour(self) -> None:
-        """Replay an hour of a day that only the lake still has; the same job again sends nothing."""
+        """Replay an hour of a day that only the lake still has; a second run of the same job sends nothing."""
         hour = self._busiest_hour()
         span = ("--from", f"{hour:%Y-%m-%dT%H:%M:%SZ}", "--to", f"{hour + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}")
         words = ("replay", "--job", JOB, *span, "--exchange", ORDERS, "--result", "success")
@@ -193,7 +195,7 @@ class Story:
         self._outcome |= {"replayed": sent["enqueued"], "replayed_again": again["enqueued"], "hour": int(hour.timestamp())}
 
     def _busiest_hour(self) -> datetime:
-        """The hour in which the most orders of the first day went out."""
+        """The hour in which most orders of the first day were sent."""
         first = self._today - timedelta(days=_FIRST_DAYS[0])
         times = [row.archived_at // 3_600_000_000 for row in ledger.lake_rows(self._table.parent) if _is_order_of(row, first)]
         if not times:
@@ -202,7 +204,7 @@ class Story:
         return datetime.fromtimestamp(hour * 3600, UTC)
 
     async def _reconcile(self) -> None:
-        """Compare what the lake says was sent with what the consumer says it received."""
+        """Compare the sent messages in the lake with the consumer's receipts."""
         first, last = (self._today - timedelta(days=days) for days in (_FIRST_DAYS[0], _LATE_DAY[0]))
         span = ("--from", f"{first}T00:00:00Z", "--to", f"{last}T00:00:00Z")
         self._outcome["reconciled"] = await self._jobs.run("reconcile", *span, may_end_with=(0, 5))

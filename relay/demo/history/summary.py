@@ -1,4 +1,4 @@
-"""The summary: where the rows are, what must hold, what was found, and a sentence for each mismatch."""
+"""The summary: where the rows are, each promise with its violations, and a sentence for each mismatch."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from relay.demo.verdict import promise, table
 
 
 def tables(ledger: Ledger) -> list[Table]:
-    """The tables that are shown."""
+    """The tables of the summary."""
     return [_places(sums(ledger), ledger), _promises(promises(ledger))]
 
 
 def mismatches(ledger: Ledger) -> list[str]:
-    """Sentences, one for each thing that is not as it must be."""
+    """One sentence for each mismatch."""
     found, rows = [_sentence(one) for one in promises(ledger) if one.broken], sums(ledger)
     if not rows.adds_up:
         found.insert(0, f"{rows.archived} rows were archived, and {_accounted(rows)} of them can be accounted for.")

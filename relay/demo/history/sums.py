@@ -19,24 +19,24 @@ class Sums:
 
     archived: int
     dropped: int
-    """In the lake, and no longer in PostgreSQL."""
+    """Rows that are in the lake, and no longer in PostgreSQL."""
     both: int
     kept: int
-    """Only in PostgreSQL, of the day that was not exported."""
+    """Rows only in PostgreSQL, of the day that was not exported."""
     later: int
-    """Only in PostgreSQL, archived after the last export."""
+    """Rows only in PostgreSQL that were archived after the last export."""
     checksums: tuple[int, int]
-    """Checksums of the exported rows, as the ledger and as the lake has them."""
+    """Checksums of the exported rows: from the ledger, and from the lake."""
 
     @property
     def adds_up(self) -> bool:
-        """Whether every row is somewhere."""
+        """Whether every row is in one of the four places."""
         return self.archived == self.dropped + self.both + self.kept + self.later
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What must hold, and how many times it does not."""
+    """A promise, and the number of its violations."""
 
     words: str
     broken: int
@@ -60,7 +60,7 @@ def sums(ledger: Ledger) -> Sums:
 
 
 def promises(ledger: Ledger) -> list[Promise]:
-    """What must hold, in the order of the story, and how often it does not."""
+    """The promises in the order of the story, each with the number of its violations."""
     return [*_exactly_once(ledger), *_exports(ledger), *_retention(ledger), *_replay(ledger), *_consumer(ledger), *_statistics(ledger)]
 
 
@@ -100,7 +100,7 @@ def _retention(ledger: Ledger) -> list[Promise]:
 
 
 def _replay(ledger: Ledger) -> list[Promise]:
-    """Joins each archived row, by the new message's id, to its delivery."""
+    """Promises about the replay: join each archived row, by the new message's id, to its delivery."""
     wanted = {row.identity: row for row in ledger.archived if _is_wanted(row, ledger.outcome["hour"])}
     delivered = Counter(one.id for one in ledger.deliveries)
     digests = {one.id: one.digest for one in ledger.deliveries}
@@ -129,7 +129,7 @@ def _consumer(ledger: Ledger) -> list[Promise]:
 
 
 def _statistics(ledger: Ledger) -> list[Promise]:
-    """Every table of statistics, in PostgreSQL and in the lake, has the counts of the exported rows."""
+    """Promises about the statistics: each table, in PostgreSQL and in the lake, has the counts of the exported rows."""
     lake = {row.identity for row in ledger.lake}
     truth: Counts = dict(Counter((row.day.isoformat(), row.exchange, row.result) for row in ledger.archived if row.identity in lake))
     names = [f"{place}{grain}" for place in ("", "lake ") for grain in GRAINS]

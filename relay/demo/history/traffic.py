@@ -1,4 +1,4 @@
-"""What the example shop sends over several days: messages of three exchanges, and a few that end dead."""
+"""The messages of the example shop over several days: for three exchanges, and a few that become dead."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ ROUTES: Final = {
     "billing": ("invoice.sent", "invoice.paid"),
     "mail": ("mail.welcome", "mail.receipt", "mail.news"),
 }
-"""Exchanges that lead to a queue, and their routing keys, the frequent ones first."""
+"""Exchanges with a queue, and their routing keys, the most frequent first."""
 NOWHERE: Final = "audit"
-"""Exists, and nothing is bound to it."""
+"""An existing exchange without a binding."""
 MISSING: Final = "attic"
-"""Is never declared."""
+"""An exchange that is never declared."""
 
 _SHARES: Final = (6, 3, 2)
 _TOGETHER: Final = 20
-"""Messages of one transaction."""
+"""How many messages one transaction has."""
 _DEAD_EVERY: Final = 60
-"""One in this many messages ends dead; the kinds take turns."""
+"""One in this many messages becomes dead; the kinds of dead messages take turns."""
 _PAUSE: Final = 0.01
-"""Longest pause of a customer, in seconds."""
+"""The longest pause of a customer, in seconds."""
 
 
 async def sell(url: str, messages: int, *, seed: int) -> int:
-    """Commit this many messages, some at a time; return how many of them will end dead."""
+    """Commit this many messages in several transactions; return how many of them will become dead."""
     chance = random.Random(seed)  # noqa: S311 - not a secret
     drafts = list(_drafts(messages, chance))
     async with await AsyncConnection.connect(url, application_name="example shop") as connection:

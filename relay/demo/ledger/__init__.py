@@ -1,4 +1,4 @@
-"""Joins by id what an application committed, what a consumer received and what the archive says of it.
+"""Joins by id the messages that an application committed, the deliveries to a consumer, and the rows of the archive.
 
 A ledger is a folder of files with one JSON object a line; `at`, `not_before` and `archived_at` are seconds since 1970:
 
@@ -9,8 +9,8 @@ A ledger is a folder of files with one JSON object a line; `at`, `not_before` an
     queue.jsonl     {"id": …}                                       what is still in the queue
     faults.jsonl    {"at": …, "in_flight": [ids that were locked]}   or an upper bound of their number
 
-A message of the producer may have more fields, which are checked: `expect` (the result in the archive), `key` and `place` (its place
-among the messages of its ordering key), `not_before`. The three ledgers are the producer's, the consumer's, and the database's.
+A message of the producer may have more fields, which are checked: `expect` (the result in the archive), `key` and `place` (its place among
+the messages of its ordering key), `not_before`. The three ledgers are those of the producer, the consumer and the database.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def check(folder: Path) -> Report:
     """Read the ledger in a folder and join it.
 
     Raises:
-        LedgerError: a file is missing (only `faults.jsonl` may be missing), or a line is not what it should be.
+        LedgerError: a file other than `faults.jsonl` is missing, or a line is invalid.
     """
     return _Join(read(folder)).report()
 
 
 class _Join:
-    """The three ledgers side by side, by id."""
+    """Joins the three ledgers by id."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._deliveries = ledger.deliveries
@@ -57,7 +57,7 @@ class _Join:
         self._phantom = seen - self._sent.keys()
 
     def report(self) -> Report:
-        """Every number."""
+        """Compute all numbers of the report."""
         places = [self._place(id_) for id_ in self._sent]
         delivered = [id_ for id_ in self._sent if id_ in self._first]
         return Report(
@@ -89,7 +89,7 @@ class _Join:
         return tuple(id_ for id_ in self._sent if applies(id_))
 
     def _place(self, id_: str) -> str:
-        """The one sum in which a committed message counts."""
+        """The sum to which a committed message is added; each message is added to exactly one."""
         results = {row.result for row in self._archived.get(id_, ())}
         if id_ in self._first:
             return "delivered"
@@ -102,7 +102,10 @@ class _Join:
         return "waiting" if id_ in self._queued else "lost"
 
     def _has_result(self, id_: str, *, plain_success: bool) -> bool:
-        """Whether some archive row is, or is not, a success. A success with a code was accepted without a route: it is neither."""
+        """Whether the message has an archive row that is a plain success or, without `plain_success`, one that is not a success.
+
+        A success with a code was accepted without a route, and counts as neither.
+        """
         rows = self._archived.get(id_, ())
         return any((row.result == Result.SUCCESS and not row.error_code) if plain_success else row.result != Result.SUCCESS for row in rows)
 
@@ -132,7 +135,7 @@ class _Join:
         return tuple(id_ for id_, count in times.items() if count > 1 and id_ not in explained)
 
     def _recovery(self, fault: Fault) -> float:
-        """The longest time in seconds from a fault to the end of a message that was in flight then, and at no later fault.
+        """The longest time in seconds from a fault to the end of a message that was in flight at this fault and no later one.
 
         The end of a message that is not archived is its first delivery. A later fault before the end may have hit the next sender, such as
         the new owner of the key. Then the time counts from that fault.

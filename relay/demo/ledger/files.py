@@ -23,7 +23,7 @@ class LedgerError(RelayError):
 
 
 class Sent(NamedTuple):
-    """One message as the producer noted it before its commit."""
+    """One message, as the producer recorded it before the commit."""
 
     id: str
     expect: str | None
@@ -33,7 +33,7 @@ class Sent(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One delivery, as the consumer saw it."""
+    """One delivery, as the consumer recorded it."""
 
     id: str
     at: float
@@ -49,14 +49,14 @@ class Archived(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A fault that was made: when, and what was in flight then, by id or as an upper bound."""
+    """A fault: its time, and the messages in flight at that time, by id or as an upper bound of their number."""
 
     at: float
     in_flight: frozenset[str] | int
 
     @property
     def size(self) -> int:
-        """How many messages may come twice because of the fault."""
+        """How many messages may be delivered twice because of the fault."""
         return self.in_flight if isinstance(self.in_flight, int) else len(self.in_flight)
 
     @property
@@ -66,12 +66,12 @@ class Fault(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """What the producer noted."""
+    """The producer's ledger."""
 
     committed: dict[str, Sent]
     rolled_back: set[str]
     unknown: dict[str, Sent]
-    """Messages of transactions whose end was not noted; a message that is seen anywhere was committed."""
+    """Messages of transactions whose end was not recorded. Such a message was committed if it is found anywhere."""
 
 
 class Ledger(NamedTuple):
@@ -97,7 +97,7 @@ def read(folder: Path) -> Ledger:
     """Read a folder.
 
     Raises:
-        LedgerError: a file is missing (only that of the faults may be missing), or a line is not what it should be.
+        LedgerError: a file other than that of the faults is missing, or a line is invalid.
     """
     return Ledger(
         producer=_producer(_read(folder / PRODUCER, _line)),

@@ -1,4 +1,4 @@
-"""The numbers of a ledger, and a sentence for each that is not as it must be."""
+"""The numbers of a ledger, and a sentence for each wrong number."""
 
 from __future__ import annotations
 
@@ -8,45 +8,51 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The numbers of a ledger. Tuples hold ids of messages and should be empty; each committed message counts in one of the sums."""
+    """The numbers of a ledger. Tuples have ids of messages and should be empty; each committed message counts in exactly one sum."""
 
     committed: int
     rolled_back: int
     delivered: int
     dead: int
-    """Not delivered, and archived `rejected`, `failed` or `lock_expired`."""
+    """Messages that were not delivered, and were archived as `rejected`, `failed` or `lock_expired`."""
     discarded: int
-    """Not delivered, and taken out on purpose."""
+    """Messages that were not delivered, because they were discarded on purpose."""
     accepted: int
-    """Not delivered, and yet a success: unroutable under a policy that accepts this."""
+    """Messages that were not delivered, although archived as success: unroutable messages under a policy that accepts them."""
     waiting: int
-    """Not delivered, and still in the queue."""
+    """Messages that were not delivered, and are still in the queue."""
     lost: tuple[str, ...]
-    """Committed, but neither delivered nor in the queue, nor archived with a result that explains this."""
+    """Committed messages that were neither delivered, nor are in the queue, nor are archived with a result that explains this."""
     phantom: tuple[str, ...]
-    """Delivered, queued or archived, though rolled back or never noted by the producer."""
+    """Messages that were delivered, queued or archived, although the producer rolled them back or never recorded them."""
     success_without_delivery: tuple[str, ...]
     delivered_not_success: tuple[str, ...]
-    """Delivered, and archived with another result."""
+    """Messages that were delivered, and were archived with another result than success."""
     unarchived: tuple[str, ...]
-    """Delivered, and neither in the archive nor in the queue any more."""
+    """Messages that were delivered, and are neither in the archive nor in the queue."""
     archived_twice: tuple[str, ...]
     unexpected_result: tuple[str, ...]
-    """Archived with another result than the producer expects."""
+    """Messages that were archived with another result than the producer expects."""
     early: tuple[str, ...]
-    """Delivered before `not_before`."""
+    """Messages that were delivered before `not_before`."""
     order_breaks: tuple[str, ...]
-    """First delivered after a later message of the same ordering key."""
+    """Messages whose first delivery came after that of a later message of the same ordering key."""
     duplicates: int
     """Deliveries beyond the first of each message."""
     faults: int
-    """Faults that were noted."""
+    """The number of recorded faults."""
     in_flight: int
-    """Messages in flight at the faults, summed up: the most duplicates that they explain."""
+    """The sum of the messages in flight at the faults, which is the most duplicates that the faults explain."""
     unexplained: tuple[str, ...]
-    """Delivered more than once, though in flight at no fault; judged only if messages in flight are known by id."""
+    """Messages that were delivered more than once, although they were in flight at no fault.
+
+    They are found only if messages in flight are known by id.
+    """
     recovery_seconds: float | None
-    """The longest time from a fault until a message in flight then is archived, or from the last fault before; None without a fault."""
+    """The longest time from a fault until a message that was in flight is archived; None without a fault.
+
+    If several faults hit a message, the time counts from the last of them.
+    """
     messages_per_second: float
     """First deliveries a second, from the first to the last."""
 
@@ -57,16 +63,16 @@ class Report:
 
     @property
     def adds_up(self) -> bool:
-        """Whether every committed message is somewhere."""
+        """Whether every committed message is in one of the sums."""
         return self.committed == self.delivered + self.dead + self.discarded + self.accepted + self.waiting
 
     def mismatches(self, *, may_wait: int = 0, recovery_limit: float | None = None, archive_all: bool = True) -> list[str]:
-        """Sentences, one for each number that is not what it must be; none if everything adds up.
+        """One sentence for each wrong number; empty if all numbers are right.
 
         Args:
             may_wait: how many messages may still be in the queue.
-            recovery_limit: seconds that `recovery_seconds` may take.
-            archive_all: successes are archived too (setting `archive` = all).
+            recovery_limit: the highest allowed `recovery_seconds`.
+            archive_all: whether successes are archived too (setting `archive` = all).
         """
         found = [_sentence(text, ids) for text, ids in self._empty_unless_wrong(archive_all=archive_all) if ids]
         if not self.adds_up:

@@ -1,1 +1,1 @@
-"""Further services for an application, one scene each: contracts, schedules, keys, traces, an inbox, requests, answers to dead messages."""
+"""Further features for applications, one scene each: contracts, schedules, keys, traces, an inbox, requests, a watch over dead messages."""

@@ -1,4 +1,4 @@
-"""The receiving side of the scenes: a consumer that keeps what it gets, and a queue that only `relay receive` reads."""
+"""The receiving side of the scenes: a consumer that keeps its messages, and a queue that only `relay receive` reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
 EXCHANGE: Final = "desk"
 """A topic exchange."""
 INVOICES: Final = "desk.invoices"
-"""The queue that is received into an inbox."""
+"""The queue that `relay receive` reads."""
 _SEEN: Final = ("order.#", "beat", "charge", "level", "line", "never", "traced")
 """The routing keys by which the consumer's own queue is bound."""
 
@@ -26,7 +26,7 @@ class Delivery(NamedTuple):
 
 
 class Audience:
-    """Declares what the scenes need (a relay declares nothing) and consumes.
+    """Declares exchange and queues for the scenes (a relay declares nothing), and consumes messages.
 
     Args:
         url: the broker.
@@ -54,13 +54,13 @@ class Audience:
             await self._connection.close()
 
     async def seen(self, routing_key: str, *, least: int = 1) -> list[Delivery]:
-        """Wait for at least `least` messages with a routing key; return all that came."""
+        """Wait for at least `least` messages with a routing key; return all that were received so far."""
         async with self._news:
             await self._news.wait_for(lambda: len(self.of(routing_key)) >= least)
             return self.of(routing_key)
 
     def of(self, routing_key: str) -> list[Delivery]:
-        """The messages with a routing key that came so far."""
+        """The messages with a routing key that were received so far."""
         return list(self._taken.get(routing_key, ()))
 
     async def _take(self, message: AbstractIncomingMessage) -> None:

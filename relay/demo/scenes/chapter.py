@@ -1,4 +1,4 @@
-"""The chapter after the shop has closed: a scene for each further thing that the relay does for an application."""
+"""Plays the scenes after the shop has closed: one for each further feature that the relay has for applications."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from relay.demo.sidecars import Sidecars
 
 _SCENES: Final = (contract, schedule, keys, trace, inbox, request)
 _SECONDS: Final = 45.0
-"""Ample time for all scenes, in seconds."""
+"""A generous time limit for all scenes, in seconds."""
 
 
 async def play(database_url: str, amqp_url: str, sidecars: Sidecars, say: Callable[[str], None]) -> list[Check]:
-    """Play all scenes at the same time; return what was found.
+    """Play all scenes in parallel; return their findings.
 
     Raises:
-        DemoError: a command failed, or what a scene waits for did not come in time.
+        DemoError: a command failed, or a scene waited in vain for a message or a result.
     """
     async with Audience(amqp_url) as audience:
         stage = Stage(database_url, sidecars, audience, say)

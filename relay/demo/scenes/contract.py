@@ -1,4 +1,4 @@
-"""A message contract: a pydantic model defines an order, and a message that breaks it is dead, with the reason."""
+"""A message contract: a pydantic model defines an order, and a message that breaks the contract becomes dead, with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY: Final = "order.checked"
 
 
 class Order(OutboxModel, exchange=EXCHANGE, routing_key=_KEY):
-    """What every message with this key must be."""
+    """The model of every message with this routing key."""
 
     customer: str
     total: Annotated[float, Field(gt=0)]
@@ -29,7 +29,7 @@ async def prepare(stage: Stage) -> None:
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Insert a valid order and an invalid one, as an application in any language might."""
+    """Insert a valid order and an invalid one by SQL, as an application in any language can."""
     contents = ({"customer": "ann", "total": 9.5}, {"customer": "bob", "total": -1})
     rows = [("scene_insert", {"exchange": EXCHANGE, "routing_key": _KEY, "content": Jsonb(content)}) for content in contents]
     ids = [str(row[0]) for row in await stage.commit(*rows) if row]

@@ -1,4 +1,4 @@
-"""Answers to dead messages: a watch reports each and acknowledges it."""
+"""A watch over dead messages, which reports and acknowledges each of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from relay.demo.scenes.stage import Check, Stage
 
 WORDS: Final = ("dead", "watch", "--command", "cat", "--ack", "--once")
-"""The command gets each message as a line of JSON, and here prints it again."""
+"""The watch's arguments. Its command gets each message as a line of JSON; here the command is `cat`, which prints the line."""
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Report every message that died in this demo; none is left unanswered."""
+    """Report every dead message of this demo, and check that no dead message is left unacknowledged."""
     dead = await stage.count("scene_count_unanswered")
     told = await stage.sidecars.command(*WORDS)
     return [

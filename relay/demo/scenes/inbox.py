@@ -1,4 +1,4 @@
-"""The other direction: messages of a queue come into an inbox, and a worker's transactions book each once."""
+"""The other direction: messages of a queue are received into an inbox, and a worker's transactions book each of them once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def book(message: Message, connection: psycopg.AsyncConnection) -> None:
 
 
 async def prepare(stage: Stage) -> None:
-    """Make the inbox and the table of bookings, and start the receiver and the worker."""
+    """Create the inbox and the table of bookings, and start the receiver and the worker."""
     await stage.sidecars.command("migrate", settings=SETTINGS)
     await stage.commit(("scene_create_booking", {}))
     handler = f"{__name__}:{book.__name__}"
@@ -36,7 +36,7 @@ async def prepare(stage: Stage) -> None:
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Send invoices out, and wait until each has come back in and was handled."""
+    """Send invoices, and wait until each was received into the inbox and handled."""
     rows = [("scene_insert", {"exchange": EXCHANGE, "routing_key": "invoice", "content": Jsonb({"total": total})}) for total in _TOTALS]
     await stage.commit(*rows)
 

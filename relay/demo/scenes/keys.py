@@ -1,4 +1,4 @@
-"""Keys: messages that are sent once, only the newest, or together; and a message that is cancelled."""
+"""Keys: messages that are sent once, messages of which only the newest is sent, bundles; and a message that is cancelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row that is a request: it names a URL, and what a worker fetches from there lands in the same row."""
+"""A request row: it contains a URL, and a worker writes the response from this URL into the same row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from relay.worker import Message, Reject
 SETTINGS: Final = {"RELAY_SCHEMA": "fetching", "RELAY_DIRECTION": "inbox"}
 _BODY: Final = b"hello from the demo"
 _NEVER: Final = "http://169.254.169.254/latest/meta-data/"
-"""The address at which clouds give out credentials."""
+"""The address at which cloud providers serve credentials."""
 _LOOK: Final = 0.05
 
 
@@ -29,7 +29,7 @@ async def get(message: Message) -> dict[str, object]:
 
 
 async def prepare(stage: Stage) -> None:
-    """Make the table, and start the worker that answers its rows."""
+    """Create the table, and start the worker that answers its rows."""
     await stage.sidecars.command("migrate", settings=SETTINGS)
     await stage.commit(("scene_create_url_fetch", {}), ("scene_request", {}))
     handler = f"{__name__}:{get.__name__}"
@@ -38,7 +38,7 @@ async def prepare(stage: Stage) -> None:
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Request a page of a small local server, and one whose URL is refused."""
+    """Insert one request for a page of a small local server, and one whose URL is refused."""
     server = await asyncio.start_server(_serve, LOOPBACK, 0)
     url = f"http://{LOOPBACK}:{server.sockets[0].getsockname()[1]}/"
     async with server:

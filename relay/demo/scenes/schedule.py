@@ -1,4 +1,4 @@
-"""A schedule: a message each second, as often as the clock says, and not once more."""
+"""A schedule with a tick each second: exactly one message for each tick."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ async def prepare(stage: Stage) -> None:
 
 
 async def play(stage: Stage) -> list[Check]:
-    """Wait for some ticks, remove the schedule, and compare the delivered messages with the inserted ones."""
+    """Wait for some ticks, remove the schedule, and compare the delivered messages with the inserted messages."""
     await stage.audience.seen(_KEY, least=_TICKS)
     await stage.sidecars.command("schedule", "remove", "heart")
     ticks = await stage.count("scene_count", routing_key=_KEY)

@@ -1,4 +1,4 @@
-"""What every scene uses: the database, relays, the messages that a consumer received, and a form for findings."""
+"""Tools for every scene: the database, the relays, the messages that a consumer received, and a class for findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOOK: Final = 0.05
 
 
 class Check(NamedTuple):
-    """A number that a scene has found, and the number that it must find."""
+    """A number that a scene has found, and the expected number."""
 
     words: str
     found: int
@@ -32,12 +32,12 @@ class Ending(NamedTuple):
 
 
 class Stage:
-    """Where scenes play.
+    """The environment of the scenes.
 
     Args:
-        database_url: the database that has the outbox.
+        database_url: the database with the outbox.
         sidecars: run the commands of `relay`.
-        audience: what consumers received.
+        audience: the messages that consumers received.
         say: prints a line.
     """
 
@@ -48,7 +48,7 @@ class Stage:
         self.audience = audience
 
     async def connect(self) -> AsyncConnection:
-        """Return a connection that begins a transaction with its first statement, as an application's does."""
+        """Return a connection that, like an application's, begins a transaction with its first statement."""
         return await AsyncConnection.connect(self._database_url, application_name="example desk")
 
     async def commit(self, *statements: tuple[str, Mapping[str, object]]) -> list[tuple[Any, ...] | None]:

@@ -1,4 +1,4 @@
-"""A trace: the trace context that a transaction sets arrives with its messages."""
+"""A trace: messages are delivered with the trace context that their transaction has set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The in-memory broker for tests: declare exchanges and queues, read messages, and inject faults."""
+"""The in-memory broker for tests: declares exchanges and queues, returns messages, and injects faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Loop:
-    """An event loop in its own thread, so that a test may block or run its own loop."""
+    """An event loop in a thread of its own, so that a test may block or run another loop."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -26,15 +26,15 @@ class Loop:
         self._up.wait()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run to the end and return the result; blocks the calling thread."""
+        """Run a coroutine to its end and return the result; blocks the calling thread."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._runner.get_loop()).result()
 
     async def arun(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """As `run`, for a caller on another loop, which is not blocked."""
+        """The same as `run`, for a caller on another loop, which is not blocked."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._runner.get_loop()))
 
     def close(self) -> None:
-        """End the thread."""
+        """End the loop and its thread."""
         assert self._end is not None
         self._runner.get_loop().call_soon_threadsafe(self._end.set)
         self._thread.join()
@@ -50,10 +50,10 @@ class Loop:
 
 
 class Broker:
-    """A broker on a loopback port, from `with` on; everything may be called from any thread.
+    """A broker that listens on a loopback port within a `with` block. Every method may be called from any thread.
 
-    Messages go where RabbitMQ would send them: exchanges of the four types and the default one, CC and BCC, `mandatory`. There are no
-    consumers: `queue` shows what they would get.
+    Messages are routed as RabbitMQ would route them: by exchanges of the four types and the default exchange, with CC, BCC and `mandatory`.
+    There are no consumers: `queue` returns the messages that a consumer would get.
     """
 
     def __init__(self) -> None:
@@ -61,12 +61,12 @@ class Broker:
         self._server = server.BrokerPort()
 
     def __enter__(self) -> Self:
-        """Listen."""
+        """Start to listen."""
         self._loop.run(self._server.start())
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """End every connection."""
+        """End every connection, and stop listening."""
         self._loop.run(self._server.aclose())
         self._loop.close()
 
@@ -76,7 +76,7 @@ class Broker:
         return f"amqp://guest:guest@127.0.0.1:{self._server.port}/"
 
     def declare_exchange(self, name: str, kind: Kind = "topic", *, internal: bool = False) -> None:
-        """Declare an exchange, as the applications' own set-up does in production; the relay never declares anything.
+        """Declare an exchange, as the applications do in production; the relay never declares anything.
 
         Raises:
             TopologyError: a different exchange of that name exists.
@@ -96,13 +96,13 @@ class Broker:
         self._do(lambda: self._server.topology.declare_queue(name, max_length=max_length))
 
     def bind(self, queue: str, exchange: str, routing_key: str = "#", *, arguments: Mapping[str, Any] | None = None) -> None:
-        """Bind a queue to an exchange, and declare the queue if it is not there.
+        """Bind a queue to an exchange, and declare the queue if it is missing.
 
         Args:
-            queue: its name.
+            queue: the queue's name.
             exchange: an exchange that was declared.
-            routing_key: a key, or for a topic exchange a pattern; the pattern `#` matches everything.
-            arguments: for a headers exchange: the headers that must match, and `x-match`.
+            routing_key: a routing key, or for a topic exchange a pattern; the pattern `#` matches every key.
+            arguments: for a headers exchange the headers that must match, and `x-match`.
 
         Raises:
             TopologyError: there is no such exchange.
@@ -138,7 +138,7 @@ class Broker:
         return self._do(purge)
 
     def refuse(self, exchange: str, times: int | None = None) -> None:
-        """Nack the next `times` messages of an exchange; without `times`, all of them until `refuse(exchange, 0)`."""
+        """Nack the next `times` messages of an exchange; without `times`, nack all messages until `refuse(exchange, 0)`."""
         self._do(lambda: self._server.faults.nacks.update({exchange: times}))
 
     def forbid(self, exchange: str, *, forbidden: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""One channel of the in-memory broker: reads messages from frames and answers as RabbitMQ does. No I/O."""
+"""One channel of the in-memory broker: reads messages from frames, and responds as RabbitMQ does. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = Callable[[base.Frame], None]
 
 
 class ChannelRefusal(Exception):  # noqa: N818 - the broker's word, not an error of this program
-    """The broker closes the channel."""
+    """A refusal for which the broker closes the channel."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -30,13 +30,13 @@ class Faults:
     """Faults that a test has set, by exchange."""
 
     nacks: dict[str, int | None] = field(default_factory=dict)
-    """How many further messages are nacked; None for all."""
+    """How many further messages of each exchange are nacked; None for all."""
     forbidden: set[str] = field(default_factory=set)
     silent: set[str] = field(default_factory=set)
-    """Exchanges whose messages are accepted and not confirmed."""
+    """Exchanges whose messages are accepted, but not confirmed."""
 
     def nacked(self, exchange: str) -> bool:
-        """Whether the next message is nacked; counts it."""
+        """Whether the next message is nacked; each call counts one message."""
         left = self.nacks.get(exchange, 0)
         if left is not None and left > 0:
             self.nacks[exchange] = left - 1
@@ -49,7 +49,7 @@ class Incoming:
 
     method: commands.Basic.Publish
     raw: list[bytes] = field(default_factory=list)
-    """Header and body as received, for a return."""
+    """Header and body as received; used if the message is returned."""
     head: header.ContentHeader | None = None
     body: bytearray = field(default_factory=bytearray)
 
@@ -63,9 +63,9 @@ class Channel:
     """The broker's end of a channel.
 
     Args:
-        number: of the channel.
-        user: who logged in.
-        topology: what is declared.
+        number: the channel's number.
+        user: the user of the connection.
+        topology: the declarations of the vhost.
         faults: the faults that the test has set.
         answer: sends a method to the client.
         give_back: sends a returned message's header and body.
@@ -76,7 +76,7 @@ class Channel:
     ) -> None:
         self.number = number
         self.dying = False
-        """Closed by the broker: every frame but the close-ok is ignored."""
+        """Whether the broker has closed the channel; after that every frame except the close-ok is ignored."""
         self._user = user
         self._topology = topology
         self._faults = faults
@@ -85,11 +85,11 @@ class Channel:
         self._confirms = False
         self._tag = 0
         self._unheard: dict[int, str] = {}
-        """Unconfirmed tags, and their exchanges."""
+        """Delivery tags without a confirm, and their exchanges."""
         self._incoming: Incoming | None = None
 
     def method(self, method: base.Frame) -> None:
-        """Handle a method of the client."""
+        """Handle a method frame of the client."""
         if isinstance(method, commands.Basic.Publish):
             self._incoming = Incoming(method)
         elif isinstance(method, commands.Confirm.Select):
@@ -102,7 +102,7 @@ class Channel:
             self.close(540, f"NOT_IMPLEMENTED - the broker in memory has no {method.name}", method)
 
     def content(self, frame: header.ContentHeader | bytes, raw: bytes) -> None:
-        """Add a header or a part of the body."""
+        """Add a header or a part of the body to the message that is arriving."""
         incoming = self._incoming
         if incoming is None:
             return
@@ -122,7 +122,7 @@ class Channel:
             self._answer(commands.Basic.Ack(tag))
 
     def close(self, code: int, text: str, method: base.Frame) -> None:
-        """End the channel, as a broker does because of one bad message."""
+        """Close the channel, as a broker does because of one bad message."""
         self.dying = True
         self._unheard.clear()
         class_id, method_id = divmod(method.index, 1 << 16)
@@ -158,7 +158,7 @@ class Channel:
             self._answer(commands.Basic.Nack(self._tag, requeue=False) if refused else commands.Basic.Ack(self._tag))
 
     def _check(self, message: Delivered, user: str | None) -> None:
-        """Check in RabbitMQ's order."""
+        """Check a message, in the order of RabbitMQ's checks."""
         name = message.exchange
         if len(message.body) > MAX_MESSAGE:
             text = f"PRECONDITION_FAILED - message size {len(message.body)} is larger than configured max size {MAX_MESSAGE}"
@@ -174,7 +174,7 @@ class Channel:
             raise ChannelRefusal(406, text)
 
     def _route(self, message: Delivered) -> list[Queue]:
-        """Route by the routing key and the keys in CC and BCC."""
+        """The queues of a message, by its routing key and the keys in CC and BCC."""
         keys = [message.routing_key]
         for name in ("CC", "BCC"):
             more = message.headers.get(name, [])
@@ -193,7 +193,7 @@ def _delivered(incoming: Incoming) -> Delivered:
 
 
 def _without_bcc(message: Delivered) -> Delivered:
-    """The message as consumers see it."""
+    """The message in the form that consumers get, without the header BCC."""
     if "BCC" not in message.headers:
         return message
     fields = {name: getattr(message, name) for name in ("exchange", "routing_key", "body", *_PROPERTIES)}

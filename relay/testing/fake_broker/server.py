@@ -52,14 +52,14 @@ class BrokerPort:
             connection.abort()
 
     def block(self, *, blocked: bool) -> None:
-        """Raise or end a resource alarm: publishing clients are notified, and their frames are not read until it ends."""
+        """Raise or end a resource alarm. During an alarm publishing clients are notified, and their frames are not read."""
         self.blocked = blocked
         if not blocked:
             for connection in list(self.connections):
                 connection.unblock()
 
     def hush(self, exchange: str, *, silent: bool) -> None:
-        """Stop confirming messages of an exchange, or resume and confirm the withheld ones."""
+        """Stop confirming messages of an exchange, or resume and confirm the messages that were not confirmed."""
         if silent:
             self.faults.silent.add(exchange)
             return
@@ -97,7 +97,7 @@ class ServedConnection(asyncio.Protocol):
             self._beat.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Read complete frames, except that content frames wait while an alarm holds."""
+        """Read complete frames; during an alarm, content frames wait."""
         self._buffer += data
         if not self._greeted:
             if len(self._buffer) < len(GREETING):
@@ -115,7 +115,7 @@ class ServedConnection(asyncio.Protocol):
             self._transport.abort()
 
     def unblock(self) -> None:
-        """The alarm is over: notify the client, and read the frames that arrived meanwhile."""
+        """End the alarm for this client: notify it, and read the frames that arrived meanwhile."""
         if self._told_blocked:
             self._told_blocked = False
             self._say(0, commands.Connection.Unblocked())
@@ -133,7 +133,7 @@ class ServedConnection(asyncio.Protocol):
         self._buffer = self._buffer[at:]
 
     def _is_held(self, kind: int) -> bool:
-        """Whether the frame must wait for the end of an alarm; the first such message notifies the client."""
+        """Whether a frame must wait for the end of an alarm. The first message that waits also notifies the client."""
         if self._broker.blocked and kind in _CONTENT and not self._told_blocked:
             self._told_blocked = True
             self._say(0, commands.Connection.Blocked(ALARM))

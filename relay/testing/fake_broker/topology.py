@@ -18,11 +18,11 @@ PREDECLARED: Final[Mapping[str, Kind]] = {
     "amq.match": "headers",
     "amq.rabbitmq.trace": "topic",
 }
-"""Exchanges of every vhost, without the default one."""
+"""Exchanges that every vhost has, without the default exchange."""
 
 
 class TopologyError(ValueError):
-    """The test asks for something that no broker does; the message says what to do."""
+    """A declaration or query that RabbitMQ would refuse; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Delivered:
 
     @property
     def content(self) -> Any:
-        """The body read as JSON.
+        """The body, parsed as JSON.
 
         Raises:
-            json.JSONDecodeError: the body is something else.
+            json.JSONDecodeError: the body is not JSON.
         """
         return json.loads(self.body)
 
@@ -65,7 +65,7 @@ class Queue:
     messages: list[Delivered] = field(default_factory=list)
 
     def take(self, message: Delivered) -> bool:
-        """Add a message; False if the queue is full and refuses it."""
+        """Add a message; return False if the queue is full and refuses the message."""
         if self.max_length is not None and len(self.messages) >= self.max_length:
             return False
         self.messages.append(message)
@@ -156,7 +156,7 @@ class Topology:
             raise TopologyError(f"There is no queue {name!r} (declared: {there}): declare_queue or bind it first.") from None
 
     def route(self, exchange: str, routing_keys: Sequence[str], headers: Mapping[str, Any]) -> list[Queue]:
-        """The queues of a message, each once."""
+        """The queues to which a message is routed, each once."""
         if exchange == "":
             return [self.queues[key] for key in dict.fromkeys(routing_keys) if key in self.queues]
         target = self.exchanges[exchange]
