@@ -1,1 +1,1 @@
-"""Moving from another outbox: its table is read by a layout, watched, switched over at one boundary, emptied, and returned if necessary."""
+"""Moves from another outbox: watches its table, diverts new rows from one moment on, empties the table, or returns new rows to it."""

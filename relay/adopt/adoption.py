@@ -1,4 +1,4 @@
-"""Takes a table through its phases (mirror, switched, finished, and back); each step is one transaction."""
+"""Moves a table through the phases of an adoption (mirror, switched, finished, and back); each step is one transaction."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ OPEN = ("waiting", "leased")
 
 
 def begin(console: OperatorSession, name: str, layout: str, options: Mapping[str, str], by: str | None) -> Script:
-    """The steps for a table that is not adopted yet; runs nothing.
+    """Return the steps for a table that is not adopted yet; run nothing.
 
     Args:
         console: the connection of a login that owns both the table and the queue.
-        name: the table as SQL writes it.
+        name: the table's name in the form of SQL.
         layout: the name of the layout of its rows.
         options: templates and options of the layout.
         by: how new rows are diverted: trigger or view; None for the layout's default.
 
     Raises:
-        AdoptError: the table does not match the layout, or an option is wrong.
+        AdoptError: the table does not match the layout, or an option is invalid.
     """
     kind = read(layout)
     if kind.waits == "wal" and by == "trigger":
@@ -48,17 +48,17 @@ def begin(console: OperatorSession, name: str, layout: str, options: Mapping[str
 
 
 def run(console: OperatorSession, script: str) -> None:
-    """Carry out one step.
+    """Run the SQL of one step.
 
     Raises:
-        RelayError: the step was refused, and changed nothing.
+        RelayError: the step was refused; nothing was changed.
     """
     with console.transaction(needs=OWNER) as connection:
         connection.execute(script.encode())
 
 
 def judge(console: OperatorSession, script: Script) -> list[DictRow]:
-    """What the mapping makes of existing rows, at most some hundreds of them; changes nothing."""
+    """Check what messages the mapping makes of some hundred existing rows; change nothing."""
     with console.transaction(needs=OWNER) as connection, connection.transaction(force_rollback=True):
         connection.execute(script.functions().encode())
         connection.execute(script.judge().encode())
@@ -66,7 +66,7 @@ def judge(console: OperatorSession, script: Script) -> list[DictRow]:
 
 
 class Adoption:
-    """One table of another outbox whose new rows are watched or diverted.
+    """A table of another outbox whose new rows are watched or diverted.
 
     Args:
         console: the connection of a login that owns both the table and the queue.
@@ -95,7 +95,7 @@ class Adoption:
         """Move every row of these states into the queue, in batches; return how many.
 
         Raises:
-            AdoptError: new rows are not diverted yet, or the table does not show which rows wait.
+            AdoptError: new rows are not diverted yet, or the table does not show which rows still wait.
         """
         self._must_be("switched", "take")
         if self.layout.waits == "wal":
@@ -106,7 +106,7 @@ class Adoption:
         return moved
 
     def finish(self, slot: str | None) -> str:
-        """Return the SQL that records that the old relay has nothing left.
+        """Return the SQL that records that the old relay has no rows left.
 
         Raises:
             AdoptError: the old relay has rows left, or a replication slot is missing or behind.
@@ -126,7 +126,10 @@ class Adoption:
         return self.script.finish()
 
     def back(self) -> str:
-        """Return the SQL that leaves new rows to the old relay again. Messages in the queue are still sent from there."""
+        """Return the SQL that leaves new rows to the old relay again.
+
+        outbox-relay still sends messages that are already in the queue.
+        """
         return self.script.back(self.row["phase"])
 
     def count(self) -> dict[str, int]:
@@ -135,13 +138,13 @@ class Adoption:
             return {row["state"]: row["rows"] for row in connection.execute(self.script.count().encode())}
 
     def seen(self) -> list[DictRow]:
-        """Rows that a mirror has seen, counted by the address of their message, and by the reason if a row cannot be a message."""
+        """Counts of the rows that a mirror has seen, by the address of their message or by the reason why they cannot become messages."""
         return self._console.rows("list_adoption_seen", source=self.row["source"])
 
     def slots(self, name: str | None = None) -> list[DictRow]:
-        """Logical slots, and whether each has confirmed everything written before the switch.
+        """Logical replication slots, and whether each has confirmed all WAL that was written before the switch.
 
-        The list is empty before the switch, and if the layout's old relay polls the table and does not read the WAL.
+        The list is empty before the switch. It is also empty if the layout's old relay polls the table instead of reading the WAL.
         """
         if self.layout.waits != "wal" or self.row["switched_at"] is None:
             return []
@@ -163,11 +166,11 @@ def adoptions(console: OperatorSession) -> list[Adoption | MissingTable]:
 
 
 def find_adoption(console: OperatorSession, name: str) -> Adoption:
-    """The adoption of a table by the name that applications write, with or without its schema.
+    """The adoption of a table by the name that applications use, with or without the schema.
 
     Raises:
         MissingError: no adopted table has that name.
-        AdoptError: more than one adopted table has that name, or the table is gone.
+        AdoptError: more than one adopted table has that name, or the table was dropped or renamed.
     """
     found = find_any(console, name)
     if isinstance(found, MissingTable):
@@ -176,7 +179,7 @@ def find_adoption(console: OperatorSession, name: str) -> Adoption:
 
 
 def find_any(console: OperatorSession, name: str) -> Adoption | MissingTable:
-    """As `find_adoption`, except that the table may be gone."""
+    """The same as `find_adoption`, but the table may have been dropped or renamed."""
     with console.transaction(needs=OWNER), a_name(name):
         found = _parts(console, name)
         matching = [row for row in console.rows("list_adoptions") if _parts(console, row["source"])[-len(found) :] == found]

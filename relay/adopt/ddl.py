@@ -1,4 +1,4 @@
-"""The SQL of each step, for one table: texts of `relay/adopt/steps` with names and mapping in their places; runs nothing."""
+"""The SQL of each step for one table: the texts of `relay/adopt/steps` with names and mapping filled in. Runs nothing."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from relay.adopt.layout import AdoptError, Layout, filled, mapping
 from relay.adopt.source_table import SourceTable, own_rows, same_row, view_checks, view_defaults
 
 BEGIN = "SET LOCAL search_path = pg_catalog, pg_temp;\nSET LOCAL lock_timeout = '5s';\n"
-"""The beginning of every step. Applications wait behind the step's locks, so it gives up rather than wait for long."""
+"""The beginning of every step. Applications wait behind the locks that a step waits for, so the step gives up after a short wait."""
 BATCH = 500
-"""Rows taken over in one transaction."""
+"""How many rows one transaction takes over."""
 MARK = "$adopt$"
-"""The mark at the beginning and end of the functions' bodies."""
+"""The dollar quote at the beginning and end of the functions' bodies."""
 
 
 VERBS = ("send", "watch", "divert", "delete")
-"""The verbs in the names of the functions that a step makes."""
+"""The verbs in the names of the functions that a step creates."""
 
 
 class Chosen(NamedTuple):
-    """What was decided when a table was first watched."""
+    """The choices that were made when a table was first watched."""
 
     layout: Layout
     by: str
@@ -35,14 +35,14 @@ class Chosen(NamedTuple):
 
 
 class Script:
-    """Steps for one table.
+    """The steps for one table.
 
     Each step raises AdoptError if a name or a template contains the mark that ends a function's body.
 
     Args:
-        schema: where the queue is.
-        source: schema and name that applications write to.
-        table: the table that has the rows now, under that name or put aside behind a view.
+        schema: the schema of the queue.
+        source: schema and name of the table to which applications write.
+        table: the table that has the rows now: under that name, or under another name behind a view.
         chosen: layout and options.
     """
 
@@ -54,39 +54,39 @@ class Script:
 
     @property
     def source(self) -> str:
-        """The name that applications write."""
+        """The table's name that applications use."""
         return _identifier(*self._source)
 
     def mirror(self) -> str:
-        """Watch new rows."""
+        """The SQL that watches new rows."""
         return self._step("functions", "mirror")
 
     def functions(self) -> str:
-        """Make only the functions that judge a row."""
+        """The SQL that creates only the functions that judge a row."""
         return self._step("functions")
 
     def switch(self) -> str:
-        """Divert all new rows that commit from here on."""
+        """The SQL that diverts all new rows of later commits."""
         return self._step("phase", f"switch_{self._chosen.by}", phase="mirror")
 
     def take(self, states: Sequence[str]) -> str:
-        """Move some rows of these states."""
+        """The SQL that moves a batch of rows of these states."""
         return self._step("take", states=states)
 
     def finish(self) -> str:
-        """Record that the old relay has nothing left."""
+        """The SQL that records that the old relay has no rows left."""
         return self._step("phase", "finish", phase="switched")
 
     def back(self, phase: str) -> str:
-        """Leave new rows to the old relay again."""
+        """The SQL that leaves new rows to the old relay again."""
         return self._step("phase", f"back_{'trigger' if phase == 'mirror' else self._chosen.by}", phase=phase)
 
     def count(self) -> str:
-        """How many rows there are of each state."""
+        """The SQL that counts the rows of each state."""
         return self._filled(_text("count"))
 
     def judge(self) -> str:
-        """Judge existing rows, as a mirror judges new ones."""
+        """The SQL that judges existing rows in the same way as a mirror judges new rows."""
         return self._filled(_text("judge"))
 
     def _step(self, *names: str, phase: str = "", states: Sequence[str] = ()) -> str:
@@ -131,12 +131,12 @@ class Script:
 
 
 def function_name(source: str, verb: str) -> str:
-    """The name of one of the functions for a table."""
+    """The name of the function for a table and a verb."""
     return f"queue_message_from_{hashlib.sha256(source.encode()).hexdigest()[:12]}_{verb}"
 
 
 def forget(schema: str, source: str, phase: str) -> str:
-    """The SQL that removes everything that is left of a table that was dropped."""
+    """The SQL that removes everything that an adoption has created for a table that no longer exists."""
     names = {f"@{verb}@": _identifier(function_name(source, verb)) for verb in VERBS}
     literals = {"@source_literal@": _literal(source), "@phase_literal@": _literal(phase)}
     return BEGIN + filled(_text("phase") + _text("forget"), {**names, **literals, "@schema@": _identifier(schema)})

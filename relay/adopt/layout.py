@@ -1,4 +1,4 @@
-"""Layouts: the messages that another outbox's rows become. Each is a SQL file in `relay/adopt/layouts`, with facts for programs. No I/O."""
+"""Layouts: how another outbox's rows become messages. Each is an SQL file in `relay/adopt/layouts`, with facts for programs. No I/O."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ KINDS: Mapping[str, frozenset[str]] = {
     "integer": frozenset({"int2", "int4", "int8"}),
     "time": frozenset({"timestamptz", "timestamp"}),
 }
-"""Types of PostgreSQL that a word of a layout allows; the word `any` allows every type."""
+"""The types of PostgreSQL that each kind in a layout allows; the kind `any` allows every type."""
 TEMPLATES = ("exchange", "routing_key", "ordering_key")
-"""The fields that a template of columns may set, in place of the layout's own rule."""
+"""The fields of a message that a template of columns may set, instead of the layout's own rule."""
 
 
 class AdoptError(RelayError):
-    """What was asked of another outbox's table cannot be done; nothing was changed."""
+    """A step of an adoption cannot be done; nothing was changed."""
 
 
 class MissingError(AdoptError):
-    """There is no such table, or it is not adopted."""
+    """The table does not exist, or is not adopted."""
 
     exit_code = 3
 
 
 class Layout(NamedTuple):
-    """One kind of table."""
+    """The layout of one kind of table."""
 
     name: str
     mapping: str
     """A SELECT over the row `given`."""
     columns: Mapping[str, str]
-    """The columns that the table must have, and the kind of each."""
+    """The columns that the table must have, each with its kind."""
     by: str
     """How new rows are diverted by default: trigger or view."""
     order: str
     """The order of waiting rows, as expressions over the row `given`."""
     needs: str | None
-    """A template without which a message has no address."""
+    """The template that is required, because a message has no address without it."""
     waits: str
-    """Where the old relay's unsent rows wait: in the `table`, or in the `wal`."""
+    """Where the old relay's unsent rows wait: `table` or `wal`."""
     own: str | None
-    """The column by which a view shows a transaction its own new rows, for applications that delete rows they have inserted."""
+    """The column by which a view shows a transaction its own new rows; for applications that delete the rows that they have inserted."""
     options: Mapping[str, str]
     """Further options, with their defaults."""
 
@@ -91,12 +91,12 @@ def mapping(layout: Layout, chosen: Mapping[str, str], columns: Mapping[str, str
     """The layout's SELECT with the chosen values filled in.
 
     Args:
-        layout: what the rows become.
+        layout: the layout of the table.
         chosen: templates and options by name.
         columns: the table's columns.
 
     Raises:
-        AdoptError: an option is unknown or missing, or a template names a column that is not there.
+        AdoptError: an option is unknown or missing, or a template names a missing column.
     """
     known = {**dict.fromkeys(TEMPLATES), **layout.options}
     if unknown := sorted(set(chosen) - set(known)):
@@ -113,7 +113,7 @@ def template(text: str, columns: Mapping[str, str]) -> str:
     """An expression over the row `source` for a text with columns in braces.
 
     Raises:
-        AdoptError: a column is not there, or a brace has no partner.
+        AdoptError: a column is missing, or a brace is not closed or not opened.
     """
     parts = re.split(r"\{([^{}]*)\}", text)
     if any("{" in part or "}" in part for part in parts[::2]):
@@ -125,7 +125,7 @@ def template(text: str, columns: Mapping[str, str]) -> str:
 
 
 def filled(text: str, values: Mapping[str, str]) -> str:
-    """A text with its placeholders replaced in one pass, so that no value is taken for a placeholder."""
+    """A text with its placeholders replaced in one pass, so that a placeholder within a value is not replaced."""
     return re.sub("|".join(map(re.escape, values)), lambda found: values[found[0]], text)
 
 

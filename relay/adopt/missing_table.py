@@ -20,14 +20,14 @@ def is_missing(console: OperatorSession, row: Mapping[str, Any]) -> bool:
 
 
 def _named(console: OperatorSession, row: Mapping[str, Any]) -> DictRow | None:
-    """The table's present name; None if it was dropped."""
+    """The table's current name; None if the table was dropped."""
     with console.transaction(needs=OWNER):
         function = function_name(row["source"], "send")
         return next(iter(ask(console, "name_adopted", kept=row["kept"], schema=console.schema, function=function)), None)
 
 
 class MissingTable:
-    """What is left of an adopted table that is gone.
+    """An adopted table that was dropped or renamed.
 
     Args:
         console: the connection of a login that owns both the table and the queue.
@@ -39,7 +39,7 @@ class MissingTable:
         self.row = row
 
     def back(self) -> str:
-        """Return the SQL that forgets the table.
+        """Return the SQL that removes the adoption's functions and record.
 
         Raises:
             AdoptError: the table was renamed, and its new rows are still diverted.

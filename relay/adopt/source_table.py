@@ -1,4 +1,4 @@
-"""Another outbox's table as the catalogue describes it, and the SQL that follows from that."""
+"""Another outbox's table as PostgreSQL's catalog describes it, and SQL that depends on the table's columns."""
 
 from __future__ import annotations
 
@@ -15,48 +15,51 @@ from relay.queries.statements import Statements
 
 
 class SourceTable(NamedTuple):
-    """One table."""
+    """A table of another outbox."""
 
     schema: str
     name: str
     columns: Mapping[str, str]
-    """Types by column."""
+    """Column → type."""
     in_order: Sequence[str]
     not_null: Sequence[str]
     identities: Mapping[str, str]
-    """Sequences by column."""
+    """Identity column → sequence."""
     defaults: Mapping[str, str]
-    """Expressions by column."""
+    """Column → default expression."""
     key: Sequence[str]
 
     @property
     def written(self) -> str:
-        """Its name for SQL."""
+        """The table's name for SQL."""
         return sql.Identifier(self.schema, self.name).as_string(None)
 
 
 _MOST_PARTS = 3
-"""Parts of a table's name: database, schema and table."""
+"""The most parts of a table's name: database, schema and table."""
 
 
 def ask(console: OperatorSession, statement: str, **values: object) -> list[DictRow]:
-    """The rows of `relay/queries/<statement>.sql`; to be called within a transaction of the console, which translates errors."""
+    """The rows of `relay/queries/<statement>.sql`.
+
+    Call this function within a transaction of the console, which translates errors.
+    """
     return console.connection.execute(Statements(console.schema)[statement], values).fetchall()
 
 
 def find(console: OperatorSession, name: str) -> SourceTable:
-    """The table of that name, which this login must own; to be called within a transaction of the console.
+    """The table of that name, which this login must own. Call this function within a transaction of the console.
 
     Raises:
-        MissingError: the table is not there.
-        AdoptError: it is no table, has no primary key, or belongs to another role.
+        MissingError: the table does not exist.
+        AdoptError: the name is that of another object, or the table has no primary key or belongs to another role.
     """
     ask(console, "restore_path")
     with a_name(name):
         [place] = ask(console, "locate_table", name=name)
         if place["parts"] > _MOST_PARTS:
             raise errors.SyntaxError
-    # So that defaults name everything with its schema.
+    # With this search_path, the catalog prints defaults with schema-qualified names.
     console.connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
     found = ask(console, "describe_table", oid=place["oid"])
     if not found:
@@ -73,10 +76,10 @@ def find(console: OperatorSession, name: str) -> SourceTable:
 
 @contextmanager
 def a_name(name: str) -> Iterator[None]:
-    """Report a text that SQL does not read as a name.
+    """Turn the error about an invalid name into an AdoptError.
 
     Raises:
-        AdoptError: within, PostgreSQL could not read the name.
+        AdoptError: PostgreSQL could not parse the name within the block.
     """
     try:
         yield
@@ -101,10 +104,10 @@ def must_fit(table: SourceTable, layout: Layout) -> None:
 
 
 def must_suit_view(console: OperatorSession, table: SourceTable, layout: Layout) -> None:
-    """Refuse a table that a view cannot replace with the same behaviour and rows; to be called within a transaction, as `find`.
+    """Refuse a table that a view cannot replace with the same behaviour and rows. Call this function within a transaction, like `find`.
 
     Raises:
-        AdoptError: it has policies or generated columns, or its owner, whose rights a view has, may not see new messages.
+        AdoptError: the table has policies or generated columns. Or its owner, with whose rights the view runs, may not see new messages.
     """
     queue = sql.Identifier(console.schema, "queue_message").as_string(None)
     [row] = ask(console, "read_view_terms", name=table.written, queue=queue)
@@ -118,13 +121,13 @@ def must_suit_view(console: OperatorSession, table: SourceTable, layout: Layout)
 
 
 def same_row(table: SourceTable, other: str) -> str:
-    """The condition that `given` and another row are the same row."""
+    """The SQL condition that `given` and another row are the same row."""
     columns = [sql.Identifier(column).as_string(None) for column in table.key]
     return " AND ".join(f"given.{column} = {other}.{column}" for column in columns)
 
 
 def view_defaults(table: SourceTable, view: str) -> str:
-    """The SQL that gives the table's defaults to a view in its place."""
+    """The SQL that gives the table's defaults to the view that replaces it."""
     alter = f"ALTER VIEW {view} ALTER COLUMN"
     return "\n".join(
         f"{alter} {sql.Identifier(column).as_string(None)} SET DEFAULT {expression};" for column, expression in table.defaults.items()
@@ -132,7 +135,7 @@ def view_defaults(table: SourceTable, view: str) -> str:
 
 
 def view_checks(table: SourceTable) -> str:
-    """What the table did before it stored a new row, for a view: fill identity columns, and refuse nulls in NOT NULL columns."""
+    """SQL by which a view does what the table did before it stored a row: fill identity columns, and refuse nulls in NOT NULL columns."""
     numbers = [
         f"    NEW.{column} := coalesce(NEW.{column}, nextval({sql.Literal(sequence).as_string(None)}));"
         for column, sequence in ((sql.Identifier(name).as_string(None), found) for name, found in table.identities.items())
@@ -146,7 +149,10 @@ def view_checks(table: SourceTable) -> str:
 
 
 def own_rows(table: SourceTable, column: str, schema: str) -> str:
-    """The part of a view that shows a transaction its own new messages: only `column` has a value, for applications that delete by it."""
+    """The part of a view that shows a transaction its own new messages.
+
+    Only `column` has a value, for applications that delete by this column.
+    """
     values = ", ".join("message.id" if name == column else "NULL" for name in table.in_order)
     queue = sql.Identifier(schema, "queue_message").as_string(None)
     return f"\nUNION ALL\nSELECT {values} FROM {queue} AS message WHERE message.xid = pg_current_xact_id_if_assigned()"

@@ -1,1 +1,1 @@
-"""Message contracts: the JSON Schema that contents of an exchange and routing key must satisfy. No SQL, no AMQP."""
+"""Message contracts: the JSON Schemas that contents of an exchange and routing key must satisfy. No SQL, no AMQP."""

@@ -1,4 +1,4 @@
-"""Contracts as an AsyncAPI 3 document: channels, messages with payload and headers, operations, bindings of RabbitMQ. No I/O."""
+"""Describes contracts as an AsyncAPI 3 document: channels, messages with payload and headers, operations, bindings of RabbitMQ. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from relay.contracts.patterns import Patterns, has_wildcards
 from relay.contracts.registry import Contract, in_force
 
 MOST_KEYS: Final = 500
-"""Most routing keys without a contract that a document lists: there is no limit to keys that contain ids."""
+"""The most routing keys without a contract that a document lists; keys that contain ids may be unlimited in number."""
 SCHEMA_FORMAT: Final = "application/schema+json;version=draft-2020-12"
 _BINDINGS: Final = "0.3.0"
 """Version of AsyncAPI's bindings for AMQP 0-9-1."""
@@ -70,7 +70,7 @@ def document(contracts: Iterable[Contract], keys: Iterable[tuple[str, str]], *, 
 
 
 def _free(keys: Iterable[tuple[str, str]], taken: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
-    """Keys that no pattern of their exchange matches."""
+    """The keys that no pattern of their exchange matches."""
     several: dict[str, list[str]] = defaultdict(list)
     for exchange, pattern in taken:
         several[exchange].append(pattern)
@@ -86,7 +86,7 @@ class _Document:
         self.schemas: dict[str, Any] = {"relayHeaders": dict(_HEADERS)}
 
     def channel(self, exchange: str, pattern: str, versions: list[Contract]) -> None:
-        """A channel, its messages and the operation that sends them."""
+        """Add a channel, its messages and the operation that sends them."""
         name = _unused(f"{exchange or 'default'}.{pattern}", self.channels)
         messages = [self._message(name, version) for version in versions] or [self._message(name, None)]
         self.channels[name] = {
@@ -127,7 +127,7 @@ def _unused(wanted: str, taken: Mapping[str, Any]) -> str:
 
 
 def _address(pattern: str) -> dict[str, Any]:
-    """The routing key, or a template with a parameter for each wildcard; no address for a key that would be read as a template."""
+    """The routing key, or a template with a parameter for each wildcard. A key that would be read as a template gets no address."""
     if "{" in pattern or "}" in pattern:
         return {"address": None, "description": "Routing key with braces, see the contract."}
     if not has_wildcards(pattern):
@@ -149,7 +149,7 @@ def _exchange(name: str) -> dict[str, Any]:
 
 
 def _embedded(schema: Any, name: str) -> Any:
-    """A schema as part of the document, with its pointer references adapted to its new place."""
+    """A schema as part of the document, with its pointer references adapted to its place in the document."""
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
     return schema if "$id" in schema else _with_references(schema, f"#/components/schemas/{name}/schema")

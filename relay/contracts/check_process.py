@@ -1,4 +1,4 @@
-"""The child process that checks large contents: a check that takes too long or too much memory ends it, and no other message waits.
+"""The child process that checks large contents. A check that takes too much time or memory ends only this process, not the relay.
 
 A request is a line of JSON and a content. The response is a line of JSON for each schema: null, or the violation.
 """
@@ -23,15 +23,15 @@ from relay.contracts.violation import Violation
 NO_MEMORY: Final = 77
 """Exit code when a check exceeds its memory limit."""
 _DIE_WITH_PARENT: Final = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
+"""The option PR_SET_PDEATHSIG of prctl(2)."""
 _compiled = lru_cache(maxsize=64)(compiled)
-"""Keeps the schemas used last; if memory becomes short, a new process replaces this one."""
+"""Caches the schemas that were used last. If memory becomes short, a new process replaces this process."""
 _NICENESS: Final = 10
-"""The relay has priority on the processor."""
+"""The niceness of this process, so that the relay has priority on the processor."""
 
 
 def main() -> None:
-    """Answer requests until the relay closes the pipe or ends; its process id is the argument."""
+    """Answer requests until the relay closes the pipe or ends; the argument is the relay's process id."""
     _lower_priority()
     _exit_with_parent(int(sys.argv[1]))
     try:
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def violations(content: bytes, schemas: Sequence[str]) -> Iterator[Violation | None]:
-    """How a content breaks each of these schemas."""
+    """For each of these schemas, the content's violation or None."""
     value = parsed(content)
     for text in schemas:
         if type(value) is Violation:
@@ -60,7 +60,7 @@ def _answer(request: dict[str, object], source: BinaryIO, answers: BinaryIO) -> 
     assert isinstance(seconds, int)
     assert isinstance(memory, int)
     assert isinstance(schemas, list)
-    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]  # an administrator's limit, which may not be raised
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]  # an administrator's limit, which this process may not raise
     resource.setrlimit(resource.RLIMIT_DATA, (memory if hard == resource.RLIM_INFINITY else min(memory, hard), hard))
     content = source.read(size)
     # SIGPROF ends this process at any point: the library does not check for signals.
@@ -81,10 +81,13 @@ def _lower_priority() -> None:
 
 
 def _exit_with_parent(relay: int) -> None:
-    """Exit with the relay, even during a check: at that time this process does not read the pipe that a killed relay closes."""
-    with suppress(OSError, AttributeError):  # only Linux has it
+    """Exit with the relay, even during a check.
+
+    During a check this process does not read the pipe, and would not notice that a killed relay has closed it.
+    """
+    with suppress(OSError, AttributeError):  # only Linux has prctl
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    if os.getppid() != relay:  # the relay has ended already
+    if os.getppid() != relay:  # the relay has already ended
         os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Which contents are checked in the relay's own process, by the longest time that a check can take under a schema. No I/O."""
+"""Decides which contents are checked in the relay's own process, by the longest time that a check under a schema can take. No I/O."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, Final
 from relay.contracts.schema_cost import weight
 
 MAX_INLINE_BYTES: Final = 65_536
-"""Bytes of a content that the relay checks itself under a simple schema; larger contents go to the child process."""
+"""The most bytes of a content that the relay itself checks under a simple schema; the child process checks larger contents."""
 _SIMPLE: Final = 33
-"""Effort up to which a schema is simple: the worst content of 64 KiB takes 30 ms."""
+"""The highest effort of a simple schema: the worst content of 64 KiB takes 30 ms."""
 _EXPLAIN_DIVISOR: Final = 64
 """An explanation checks a content once at each of at most 200 levels, so its limit in bytes is smaller by this factor."""
 _HOSTILE: Final = 1_100
 """Effort of a rule that a content can make slow. 64 KiB under one such rule take, on 2 cores: 0.8 s by `multipleOf`, 2.6 s by
 `uniqueItems`, 5.3 s by a pattern with look-around (docs/decisions/0049)."""
 _COMPARED: Final = 15
-"""Effort of comparing each value with a fraction, an array or an object: numbers are compared as exact fractions."""
+"""Effort of comparing each value with a fraction, an array or an object; numbers are compared as exact fractions."""
 _LARGE: Final = 5
 """Effort of comparing with an integer of more than 63 bits."""
 _INTEGER: Final = 2
@@ -43,12 +43,12 @@ def effort(document: Any) -> int:
 
 
 def inline_bytes(together: int) -> int:
-    """Bytes up to which a content is checked inline, against schemas of this total effort."""
+    """The most bytes of a content that is checked inline against schemas of this total effort."""
     return MAX_INLINE_BYTES * _SIMPLE // max(_SIMPLE, together)
 
 
 def explained_bytes(together: int) -> int:
-    """Bytes up to which a violation is also explained inline."""
+    """The most bytes of a content whose violation is also explained inline."""
     return inline_bytes(together) // _EXPLAIN_DIVISOR
 
 
@@ -79,5 +79,5 @@ def _patterns(named: Any) -> int:
 
 
 def backtracks(pattern: Any) -> bool:
-    """Whether a regular expression may take steps back."""
+    """Whether a regular expression may backtrack."""
     return isinstance(pattern, str) and not (_LINEAR.fullmatch(pattern) and not _POSSESSIVE.search(pattern))

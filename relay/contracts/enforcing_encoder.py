@@ -17,23 +17,22 @@ from relay.events.contracts import ContractBroken, ContractsHeld, ContractUnusab
 from relay.message import Batch, Claim, PublishResult, TruncatedPayload, Verdict
 
 HandOver = Callable[[Sequence[int], Mapping[int, PublishResult]], None]
-"""Takes the places of checked messages, and the results of messages that must not be sent."""
+"""A function that gets the places of checked messages, and the results of messages that must not be sent."""
 _SLICE: Final = 0.003
-"""Seconds of checks after which other work has its turn."""
+"""Seconds of checks after which other work gets a turn."""
 _MAX_TURN: Final = 0.1
-"""Seconds that a turn counts at most: an inline check takes longer only if the machine stalls."""
+"""The most seconds that a turn counts: an inline check takes longer only if the machine stalls."""
 _MAX_UNUSABLE: Final = 10
-"""Most unreadable contracts that a heartbeat names; the metric counts all."""
+"""The most unreadable contracts that a heartbeat names; the metric counts all of them."""
 
 
 class EnforcingEncoder:
-    """Checks messages before they are written.
+    """Checks messages before they are sent.
 
     Args:
-        emit: sink of events about contracts.
-        checker: checks large contents; by default in a child process.
+        emit: the sink for events about contracts.
+        checker: checks large contents, by default in a child process.
         clock: monotonic seconds.
-
     """
 
     def __init__(self, emit: Sink, *, checker: LargeChecks | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -42,10 +41,12 @@ class EnforcingEncoder:
         self._clock = clock
         self._contracts = Contracts()
         self._turns = FairTurns(max_seconds=_MAX_TURN, rest=1.0, clock=clock)
-        """Limits checks to half of the time, for any number of batches."""
+        """Limits checks to half of the time, whatever the number of batches."""
 
     async def load(self, rows: Iterable[tuple[Any, ...]]) -> None:
-        """Compile these contracts, the oldest first, and then check against them. Everything else has half of the time meanwhile.
+        """Compile these contracts, the oldest first, and from then on check messages against them.
+
+        During the compilation, other work gets half of the time.
 
         Unreadable contracts are reported, and their messages stay unchecked.
         """
@@ -53,7 +54,7 @@ class EnforcingEncoder:
             await asyncio.sleep(took)
 
     def loading(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[float]:
-        """`load` step by step: each step compiles one contract, and yields the seconds that this took."""
+        """Do the same as `load` step by step: each step compiles one contract, and yields the seconds of its compilation."""
         kept, contracts = self._contracts.schemas(), Contracts()
         for contract in by_age(Contract(*row) for row in rows):
             began = self._clock()
@@ -67,7 +68,7 @@ class EnforcingEncoder:
 
     @property
     def unusable(self) -> list[str]:
-        """The first unreadable contracts with their reasons, for `relay status`."""
+        """The first unreadable contracts, each with the reason, for `relay status`."""
         return [f"{contract.name}: {sentence}" for contract, sentence in self._contracts.unusable[:_MAX_UNUSABLE]]
 
     def concerned(self, batch: Batch) -> list[int]:
@@ -80,7 +81,7 @@ class EnforcingEncoder:
         ]
 
     async def check(self, batch: Batch, places: Sequence[int], hand_over: HandOver) -> None:
-        """Check these messages of a batch, and hand over each when it is checked; slow checks of an exchange come last."""
+        """Check these messages of a batch, and hand over each message when it is checked; slow checks of an exchange come last."""
         by_exchange: dict[str, list[int]] = {}
         for place in places:
             by_exchange.setdefault(batch.claims[place].exchange, []).append(place)
@@ -101,14 +102,17 @@ class EnforcingEncoder:
                 hand_over(passed, refused)
         for place in slow:
             claim = batch.claims[place]
-            # Contracts on trial come last, so that they never use up the time of an enforced contract's check.
+            # Contracts in mode warn come last, so that they never use up the time of an enforced contract's check.
             contracts = sorted(self._contracts.of(claim.exchange, claim.routing_key), key=lambda one: one.contract.mode != "enforce")
             judged = await self._checker.judge(claim.exchange, claim.payload, [one.contract.schema for one in contracts])
             result = self._result_of(claim, contracts, judged)
             hand_over([place], {place: result} if result else {})
 
     def _check_slice(self, batch: Batch, left: deque[int], slow: list[int]) -> tuple[list[int], dict[int, PublishResult]]:
-        """Check messages for one slice; return the checked ones, and results of refused ones. `left` keeps the rest, `slow` slow ones."""
+        """Check messages for one slice of time; return the checked messages and the results of refused messages.
+
+        Unchecked messages stay in `left`; messages with a slow check are added to `slow`.
+        """
         passed, refused = list[int](), dict[int, PublishResult]()
         until = self._clock() + _SLICE
         while left:

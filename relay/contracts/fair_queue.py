@@ -1,4 +1,4 @@
-"""Fair queueing: gives turns so that all exchanges have equal shares of time, however long their turns are. No I/O."""
+"""Fair queueing: gives turns so that all exchanges get equal shares of time, whatever the length of their turns. No I/O."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _MIN_TURN: Final = 1e-6
-"""Seconds that a turn counts at least, so that turns shorter than the clock's resolution are not free."""
+"""The least seconds that a turn counts, so that turns shorter than the clock's resolution are not free."""
 
 
 @dataclass(slots=True)
@@ -20,14 +20,15 @@ class _Share:
     longest: float = 0.0
     """Seconds of the longest turn so far."""
     arrived: int = 0
-    """Number of the arrival; 0 while not waiting."""
+    """The number of the arrival; 0 while the name is not waiting."""
 
 
 class FairQueue:
     """Fair queueing by virtual time.
 
-    The next turn goes to the name whose turn would end first, if it took as long as that name's longest turn before. A new name starts
-    at the virtual time of the last turn, and its first turn is expected to take no time. So a new name is next, without credit or debt.
+    The next turn goes to the name whose turn is expected to end first. A turn is expected to take as long as the longest earlier turn of
+    its name. A new name starts at the virtual time of the last turn, and its first turn is expected to take no time. A new name is
+    therefore next, without credit or debt.
     """
 
     def __init__(self) -> None:
@@ -36,18 +37,18 @@ class FairQueue:
         self._arrivals = 0
 
     def arrive(self, name: str) -> None:
-        """Start to wait for a turn."""
+        """Note that a name starts to wait for a turn."""
         share = self._shares.setdefault(name, _Share(self._now))
         if not share.arrived:
             self._arrivals += 1
             share.begins, share.arrived = max(share.begins, self._now), self._arrivals
 
     def leave(self, name: str) -> None:
-        """Stop waiting."""
+        """Note that a name stops waiting."""
         self._shares[name].arrived = 0
 
     def next(self) -> str | None:
-        """The waiting name with the next turn; the last to arrive among equals."""
+        """The waiting name that gets the next turn; among equals, the name that arrived last."""
         waiting = [(share.begins + share.longest, -share.arrived, name) for name, share in self._shares.items() if share.arrived]
         if not waiting:
             return None
@@ -62,7 +63,7 @@ class FairQueue:
         share.longest = max(seconds, share.longest)
 
     def clear(self) -> None:
-        """Forget all shares, when no name waits or has a turn."""
+        """Forget all shares if no name waits or has a turn."""
         self._shares.clear()
         self._now = 0.0
 
@@ -71,10 +72,9 @@ class FairTurns:
     """Gives turns, one at a time.
 
     Args:
-        max_seconds: seconds that a turn counts at most; a longer one may be a stall of the machine.
-        rest: seconds of rest after a turn, for each second that it counts.
-        clock: monotonic seconds.
-
+        max_seconds: the most seconds that a turn counts; a longer turn may be caused by a stall of the machine.
+        rest: seconds of rest after a turn, for each second that the turn counts.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, *, max_seconds: float, rest: float = 0.0, clock: Callable[[], float]) -> None:
@@ -87,7 +87,7 @@ class FairTurns:
 
     @asynccontextmanager
     async def turn(self, name: str) -> AsyncIterator[None]:
-        """Wait for a turn, and have it as a context."""
+        """Wait for a turn, which lasts until the end of the block."""
         await self._wait_for_turn(name)
         began = self._clock()
         try:
@@ -95,7 +95,7 @@ class FairTurns:
         finally:
             took = min(self._clock() - began, self._max_seconds)
             self._shares.charge(name, took)
-            # The next turn starts later, so that a name that returns at once can be chosen too.
+            # The next turn starts a moment later, so that a name that returns at once can be chosen too.
             asyncio.get_running_loop().call_later(took * self._rest, self._start_next)
 
     async def _wait_for_turn(self, name: str) -> None:
@@ -109,7 +109,7 @@ class FairTurns:
         except asyncio.CancelledError:
             if turn_given in self._waiting.get(name, ()):
                 self._withdraw(name, turn_given)
-            elif not turn_given.cancelled():  # its turn had just come
+            elif not turn_given.cancelled():  # the waiter had just got its turn
                 self._start_next()
             raise
 

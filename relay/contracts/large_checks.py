@@ -1,4 +1,4 @@
-"""Checks large contents in a child process, one at a time; it starts on demand and ends when idle.
+"""Checks large contents in a child process, one at a time. The process starts on demand and ends when idle.
 
 The library holds the interpreter's lock during a check, so a thread would block everything else.
 """
@@ -22,17 +22,17 @@ from relay.contracts.violation import Violation
 from relay.memory import of_check
 
 _SECONDS: Final = 10
-"""Processor seconds that a check may take, plus one for each MiB of content: ten times what checks usually take."""
+"""Processor seconds that a check may take, plus one for each MiB of content: ten times the usual duration."""
 _WALL_CLOCK_FACTOR: Final = 20
-"""The limit by the clock, as a multiple of processor seconds, for a busy machine."""
+"""The limit in elapsed time on a busy machine, as a multiple of the limit in processor seconds."""
 _MAX_TURN: Final = 60.0
-"""Seconds by the clock that a check counts at most in the exchanges' fair shares."""
+"""The most elapsed seconds that a check counts in the exchanges' fair shares."""
 _IDLE: Final = 10.0
-"""Seconds after which an idle process ends, which frees its memory."""
+"""Seconds after which an idle process ends, so that its memory is freed."""
 _KEPT_ENV: Final = ("LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONUTF8", "LANG", "LC_ALL", "LC_CTYPE")
-"""Environment variables that Python needs; no others are passed on, because some hold secrets."""
+"""Environment variables that Python needs. No other variables are passed on, because some contain secrets."""
 _PIECE: Final = 1 << 20
-"""Bytes of a content that are sent at once, so that no buffer holds a second copy of it."""
+"""How many bytes of a content are sent at once, so that no buffer has a second copy of the whole content."""
 
 
 class CheckFailure(StrEnum):
@@ -41,7 +41,7 @@ class CheckFailure(StrEnum):
     TIME = "its check takes too much time"
     MEMORY = "its check takes too much memory"
     LOST = "the process that checks it ended, or could not be started"
-    """The message is not necessarily the cause."""
+    """The process ended; the message is not necessarily the cause."""
 
 
 class CheckResult(NamedTuple):
@@ -53,12 +53,12 @@ class CheckResult(NamedTuple):
 
 
 def seconds_for(size: int) -> int:
-    """Processor seconds that the check of a content of this size may take."""
+    """The processor seconds that the check of a content of this size may take."""
     return _SECONDS + (size >> 20)
 
 
 class LargeChecks:
-    """Checks contents in a child process, one at a time; exchanges have equal shares of its time."""
+    """Checks contents in a child process, one at a time; exchanges get equal shares of its time."""
 
     def __init__(self) -> None:
         self._turns = FairTurns(max_seconds=_MAX_TURN, clock=time.monotonic)
@@ -68,7 +68,7 @@ class LargeChecks:
         self._closed = False
 
     async def judge(self, exchange: str, content: bytes, schemas: Sequence[str]) -> CheckResult:
-        """The violations of these schemas by a content; no content makes this raise an error."""
+        """The violations of these schemas by a content. The method raises no error, whatever the content."""
         async with self._turns.turn(exchange):
             self._cancel_idle_timer()
             reused, found = self._is_running, list[Violation | None]()
@@ -76,21 +76,21 @@ class LargeChecks:
                 async with asyncio.timeout(seconds_for(len(content)) * _WALL_CLOCK_FACTOR):
                     end = await self._check(content, schemas, found)
                     if reused and (end is CheckFailure.MEMORY or (end is CheckFailure.LOST and not found)):
-                        # The process may have died while idle, or earlier contents may have filled its memory: try a fresh one.
+                        # The process may have died while idle, or earlier contents may have filled its memory: try a new process.
                         found.clear()
                         end = await self._check(content, schemas, found)
             except TimeoutError:
                 end = CheckFailure.LOST
             finally:
-                # After a cancellation the process has been ended: its late response would be taken for the response to the next request.
+                # After a cancellation the process was ended, because its late response would be read as the response to the next request.
                 self._idle_timer = asyncio.get_running_loop().call_later(_IDLE, self._end) if self._process else None
             return CheckResult(found, end)
 
     async def aclose(self) -> None:
-        """End the process and start no other; may be called at any time and repeatedly."""
+        """End the process, and start no further process; may be called at any time and repeatedly."""
         self._closed = True
         self._end()
-        async with self._turns.turn(""):  # after the running check, which may be starting a process
+        async with self._turns.turn(""):  # waits for the running check, which may be starting a process
             self._cancel_idle_timer()
             self._end()
         if self._ending is not None:
@@ -104,7 +104,7 @@ class LargeChecks:
             while len(found) < len(schemas) and (line := await _stdout(process).readline()):
                 answer = json.loads(line)
                 found.append(answer and Violation._make(answer))
-        except (OSError, ValueError):  # ValueError: a line that is cut, or longer than a reader takes
+        except (OSError, ValueError):  # ValueError: a line that is cut off, or too long for the reader
             pass
         except BaseException:
             self._end()
@@ -113,7 +113,8 @@ class LargeChecks:
 
     async def _ensure_process(self) -> asyncio.subprocess.Process:
         if not self._is_running and not self._closed:
-            # It gets its own session, so that Ctrl-C reaches only the relay, and no secrets in its environment. Its stderr is dropped.
+            # The process gets a session of its own, so that Ctrl-C reaches only the relay, and no secrets in its environment. Its stderr is
+            # dropped.
             starting = asyncio.ensure_future(asyncio.create_subprocess_exec(
                 sys.executable, "-P", "-m", "relay.contracts.check_process", str(os.getpid()),
                 stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
@@ -122,7 +123,7 @@ class LargeChecks:
             try:
                 self._process = await asyncio.shield(starting)
             except asyncio.CancelledError:
-                self._process = await starting  # keep it, so that it is ended and does not outlive its caller
+                self._process = await starting  # stored, so that the process is ended and does not outlive its caller
                 raise
         if self._closed or self._process is None:
             self._end()
@@ -150,7 +151,7 @@ class LargeChecks:
             return
         self._ending, self._process = self._process, None
         if self._ending.returncode is None:
-            with suppress(ProcessLookupError):  # it has ended, but is not reaped yet
+            with suppress(ProcessLookupError):  # the process has ended, but is not reaped yet
                 self._ending.kill()
 
 

@@ -9,9 +9,9 @@ _WILDCARDS = frozenset({"*", "#"})
 
 
 class Patterns:
-    """Patterns that are matched together: `*` matches one word, `#` any number of words; words end at a dot.
+    """Matches several patterns at once: `*` matches one word, `#` any number of words; words are separated by dots.
 
-    A key costs a few operations for each word while any pattern can still match, and one for each pattern that matches.
+    Matching a key takes a few operations for each word while any pattern can still match, and one for each pattern that matches.
 
     Args:
         patterns: the patterns; `matching` returns places in this sequence.
@@ -20,10 +20,10 @@ class Patterns:
     def __init__(self, patterns: Sequence[str]) -> None:
         self._exact: dict[str, list[int]] = defaultdict(list)
         # All other patterns share one row of bits: a bit for each place between their words, the lowest first. A bit is set if the words
-        # read so far lead to that place. A word moves bits on by one, so one shift serves all patterns.
+        # read so far lead to that place. Reading a word moves bits on by one, so one shift serves all patterns.
         self._begin = self._stay = self._any = 0
         self._moves: dict[str, int] = defaultdict(int)
-        """For each word, the places from which it leads on."""
+        """For each word, the places from which it leads to the next place."""
         self._ends: dict[int, int] = {}
         """The pattern that ends at a place."""
         at = 0
@@ -65,7 +65,7 @@ class Patterns:
 
 
 def matches(pattern: str, key: str) -> bool:
-    """Whether a routing key matches a pattern; for several of either, see `Patterns`."""
+    """Whether a routing key matches a pattern; use `Patterns` for several keys or patterns."""
     return bool(Patterns([pattern]).matching(key))
 
 

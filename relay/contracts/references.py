@@ -11,7 +11,7 @@ from urllib.parse import unquote, urljoin
 _BASE: Final = "https://contract.invalid/"
 """The address of a schema without `$id`."""
 _PLAIN: Final = re.compile(r"(?!.*/\.)(?:[a-z][a-z0-9+.-]*:)?(?://[a-z0-9.-]+)?[A-Za-z0-9_/.:~-]*", re.ASCII)
-"""Addresses that all libraries resolve and compare alike."""
+"""Addresses that all libraries resolve and compare in the same way."""
 _ABSOLUTE: Final = re.compile(r"[a-z][a-z0-9+.-]*:")
 SINGLE: Final = frozenset(
     {
@@ -19,7 +19,7 @@ SINGLE: Final = frozenset(
         *("unevaluatedItems", "unevaluatedProperties"),
     }
 )
-"""Keywords that hold one schema."""
+"""Keywords whose value is one schema."""
 _SEVERAL: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _NAMED: Final = frozenset({"dependencies", "dependentSchemas", "patternProperties", "properties"})
 DEFINITIONS: Final = frozenset({"$defs", "definitions"})
@@ -27,7 +27,7 @@ DEFINITIONS: Final = frozenset({"$defs", "definitions"})
 
 
 class UnclearReferenceError(Exception):
-    """A reference leads to no place or several places in the schema; the argument is the reference."""
+    """A reference leads to no place or to several places in the schema; the argument is the reference."""
 
 
 class References:
@@ -83,7 +83,7 @@ class References:
         return base
 
     def _add_unlisted(self, schema: Mapping[str, Any], base: str, reference: str) -> None:
-        """Add a schema in an unknown keyword; addresses and anchors there are undefined, so they are refused."""
+        """Add a schema in an unknown keyword. Addresses and anchors in such a schema are undefined, so they are refused."""
         if any(isinstance(found.get(name), str) for found in objects(schema) for name in ("$id", "$anchor", "$dynamicAnchor")):
             raise UnclearReferenceError(reference)
         self._add(schema, base)
@@ -114,7 +114,7 @@ def steps(reference: str) -> tuple[str, ...] | None:
 
 
 def at(document: Any, path: tuple[str, ...]) -> Any:
-    """The value at a path of a document; None if there is none."""
+    """The value at a path of a document; None if the path does not exist."""
     found = document
     for step in path:
         if isinstance(found, Mapping):

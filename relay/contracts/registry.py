@@ -1,4 +1,4 @@
-"""Which contracts apply to a message, and how it breaks them. No I/O."""
+"""Finds the contracts that apply to a message, and how the message breaks them. No I/O."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from relay.contracts.violation import Violation
 
 MODES: Final = ("enforce", "warn")
 MAX_TOTAL: Final = 512 << 20
-"""Bytes that all contracts in force may take; contracts that were added later and exceed this are left out."""
+"""Bytes of memory that all contracts in force may take; later contracts that exceed this limit are left out."""
 _MAX_EXPLAINED: Final = 256 << 10
-"""Size of a schema up to which a violation is explained inline: an explanation compiles the schema once more for each of its levels."""
+"""The largest size of a schema whose violation is explained inline: an explanation compiles the schema once more for each of its levels."""
 _FULL: Final = (
     f"Contracts that were added earlier fill the {MAX_TOTAL >> 20} MiB that a relay has for all contracts: remove some, or shorten them."
 )
 _KEYS_KEPT: Final = 4096
-"""Routing keys of an exchange whose contracts are cached; a further one clears the cache."""
+"""How many routing keys of an exchange have their contracts cached; a further key clears the cache."""
 _BINARY: Final = Violation("", "body", "it is in the column body, and the contract is about JSON in content")
 
 
@@ -33,13 +33,13 @@ class Contract(NamedTuple):
     """A pattern, as in a topic exchange."""
     version: int
     mode: str
-    """enforce: a message that breaks the contract is rejected; warn: the message is sent, and the breach is logged."""
+    """enforce: a message that breaks the contract is rejected. warn: the message is sent, and the breach is logged."""
     schema: str
     """JSON text."""
 
     @property
     def name(self) -> str:
-        """The name in messages, printable."""
+        """The contract's printable name, for messages."""
         return f"{printable(self.exchange)} {printable(self.routing_key)} version {self.version}"
 
 
@@ -51,14 +51,14 @@ class UnusableContract(NamedTuple):
 
 
 class Breach(NamedTuple):
-    """A contract that a message breaks, and how."""
+    """A contract that a message breaks, with the violation."""
 
     contract: Contract
     violation: Violation
 
     @property
     def sentence(self) -> str:
-        """One sentence with the contract, the JSON pointer, the rule and the reason; it shows no content."""
+        """One sentence with the contract, the JSON pointer, the rule and the reason, without any content."""
         place, rule, reason = self.violation
         return f'content breaks contract {self.contract.name} at "{place}", rule {rule}: {reason}'
 
@@ -77,7 +77,7 @@ class Contracts:
 
     Args:
         rows: all versions, or those that may be in force, the oldest first.
-        compile_schema: compiles a JSON text.
+        compile_schema: compiles a schema from its JSON text.
     """
 
     def __init__(self, rows: Iterable[Contract] = (), *, compile_schema: Callable[[str], Schema] = compiled) -> None:
@@ -107,7 +107,7 @@ class Contracts:
         return sum(held.contract.mode == mode for several in self._exchanges.values() for held in several)
 
     def of(self, exchange: str, routing_key: str) -> Sequence[CompiledContract]:
-        """The contracts that apply to a message; one lookup if the exchange has none."""
+        """The contracts that apply to a message; for an exchange without contracts this is a single lookup."""
         known = self._known.get(exchange)
         if known is None:
             return ()
@@ -120,7 +120,7 @@ class Contracts:
         return held
 
     def add(self, contract: Contract, compile_schema: Callable[[str], Schema]) -> None:
-        """Compile a contract in force; a contract that is unreadable or finds no room goes into `unusable`."""
+        """Compile a contract in force; a contract that is unreadable or exceeds the memory limit is added to `unusable`."""
         if contract.mode not in MODES:
             sentence = f"Its mode is {printable(contract.mode)}, which this relay does not know: install a newer outbox-relay."
             self.unusable.append(UnusableContract(contract, sentence))
@@ -133,7 +133,7 @@ class Contracts:
             self._exchanges[contract.exchange].append(held)
 
     def index(self) -> None:
-        """Index the contracts that were added, so that `of` finds them by routing keys."""
+        """Index the added contracts, so that `of` finds them by routing key."""
         for exchange, several in self._exchanges.items():
             several.sort(key=lambda one: one.contract)
             self._patterns[exchange] = Patterns([one.contract.routing_key for one in several])
@@ -144,13 +144,13 @@ class Contracts:
             raise SchemaError(_FULL)
         schema = compile_schema(text)
         self._room -= schema.size
-        if self._room < 0:  # the room stays below 0, so no further contract is compiled only to be thrown away
+        if self._room < 0:  # the room stays below 0, so that no further contract is compiled in vain
             raise SchemaError(_FULL)
         return schema
 
 
 def in_force(rows: Iterable[Contract]) -> list[Contract]:
-    """The versions in force. For each pattern, the enforced version comes before the version on trial."""
+    """The versions in force. For each pattern, the version in mode enforce comes before the version in mode warn."""
     newest: dict[tuple[str, str, bool], Contract] = {}
     for row in sorted(rows, key=lambda row: row.version):
         newest[row.exchange, row.routing_key, row.mode == "warn"] = row
@@ -176,7 +176,7 @@ def breaches(held: Sequence[CompiledContract], content: bytes | str | None) -> l
 
 def quick_breaches(held: Sequence[CompiledContract], content: bytes | None) -> list[Breach] | None:
     """`breaches`, if it is fast enough to run inline; else None."""
-    if not held:  # removed in the meantime
+    if not held:  # the contract was removed meanwhile
         return []
     size, together = len(content or b""), sum([one.schema.effort for one in held])
     if size > inline_bytes(together):

@@ -18,28 +18,28 @@ from relay.contracts.violation import DIALECT, Explainer, Violation, compile_sch
 from relay.errors import RelayError
 
 MAX_BYTES: Final = 262_144
-"""Bytes of a schema as PostgreSQL writes it (sql/0017_contract.sql)."""
+"""The most bytes of a schema as PostgreSQL prints it (sql/0017_contract.sql)."""
 MAX_DEPTH: Final = 200
-"""Levels to which a content with a contract may nest."""
+"""The most levels of nesting in a content with a contract."""
 _TOO_DEEP: Final = Violation("", "nesting", f"it nests more than {MAX_DEPTH} levels, which no contract can judge")
 _TOO_LONG: Final = Violation("", "digits", "it holds a number of more than 4300 digits, which no contract can judge")
 _NOT_JSON: Final = Violation("", "json", "it is not JSON that a contract can judge")
 
 
 class SchemaError(RelayError):
-    """The schema cannot be a contract; the message names the place and the reason."""
+    """The schema cannot be used as a contract; the message names the place and the reason."""
 
 
 class Schema:
     """One compiled schema.
 
     Raises:
-        SchemaError: the schema is invalid, refers to something outside of itself, or is too expensive.
+        SchemaError: the schema is invalid, has a reference to another document, or is too expensive.
     """
 
     def __init__(self, document: Any) -> None:
         self.size = _check(document)
-        """Most bytes that the schema takes in memory."""
+        """The most bytes that the schema takes in memory."""
         try:
             self.valid = compile_schema(document).is_valid
         except jsonschema_rs.ValidationError as error:
@@ -52,13 +52,13 @@ class Schema:
         self._explainer: Explainer | None = None
 
     def explain(self, value: Any) -> Violation:
-        """Where and why an invalid value breaks the schema; shows no part of the value."""
+        """Where and why an invalid value breaks the schema, without any part of the value."""
         if self._explainer is None:
             self._explainer = Explainer(self._document)
         return self._explainer.explain(value)
 
     def judge(self, content: bytes | str) -> Violation | None:
-        """The violation of the schema by a content as JSON text; None if the content is valid."""
+        """The violation of the schema by a content (JSON text); None if the content is valid."""
         value = parsed(content)
         if type(value) is Violation:
             return value
@@ -89,7 +89,7 @@ def parsed(content: bytes | str) -> Any:
 
 
 def _check(document: Any) -> int:
-    """The size of a schema in memory; a schema that cannot be a contract is refused."""
+    """The size of a schema in memory; raises SchemaError for a schema that cannot be used as a contract."""
     if not isinstance(document, dict | bool):
         raise SchemaError('A schema is an object, or true or false: {"type": "object"}.')
     if isinstance(document, dict) and (named := document.get("$schema", DIALECT)) not in (DIALECT, DIALECT + "#"):

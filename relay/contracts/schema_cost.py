@@ -1,4 +1,4 @@
-"""The cost of a schema for one value; schemas that grow exponentially by their references are refused. No I/O."""
+"""Computes the cost of a schema for one value, so that schemas that grow exponentially by references can be refused. No I/O."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from typing import Any, Final
 from relay.contracts.references import DEFINITIONS, SINGLE, References, below
 
 MAX_WEIGHT: Final = 1_000_000
-"""Most subschemas, each counted once for each reference to it: to check one value takes some tens of milliseconds."""
+"""The most subschemas, each counted once for each reference to it.
+
+With this number, the check of one value takes some tens of milliseconds.
+"""
 _NO_SCHEMAS: Final = frozenset({"enum", "const", "default", "examples"})
-"""Keywords that hold values of any form."""
+"""Keywords with values of any form, which are not schemas."""
 
 
 def weight(document: Any, cost: Callable[[Mapping[str, Any]], int] = lambda _: 0) -> int:
-    """The number of schemas that one value may be checked against. A recursive reference counts 1, because a validator remembers it.
+    """The number of schemas against which one value may be checked.
+
+    A recursive reference counts 1, because a validator remembers the target.
 
     Args:
         document: the schema.
         cost: what one object counts in addition to 1, without its subschemas.
 
     Raises:
-        RecursionError: the schema nests too deep, or refers to itself over too many steps.
-        UnclearReferenceError: a reference leads to no place or several places in the schema.
+        RecursionError: the schema is nested too deeply, or refers to itself over too many steps.
+        UnclearReferenceError: a reference leads to no place or to several places in the schema.
     """
     return _Counter(document, cost).of(document)
 

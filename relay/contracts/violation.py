@@ -1,6 +1,6 @@
-"""Where and why a content breaks a schema: descends to the rule step by step, and shows no part of the content.
+"""Explains where and why a content breaks a schema: descends to the broken rule step by step, and shows no part of the content.
 
-The validator's own report holds a copy of the content for each alternative tried, so a large content could fill the memory.
+The validator's own report has a copy of the content for each alternative that was tried, so a large content could fill the memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _BASE: Final = "https://contract.invalid/"
 """The address of a schema without `$id`; nothing is fetched."""
 _BACKTRACKS: Final = 10_000
-"""Most backtracking steps of a regular expression in one text; an expression without look-around or back-references takes none."""
+"""The most backtracking steps of a regular expression in one text. Without look-around or back-references an expression takes none."""
 _MAX_STEPS: Final = 500
-"""Most steps down a schema and its references."""
+"""The most steps down a schema and its references."""
 _MAX_POINTER: Final = 200
 _PLAIN: Final = (
     *("type", "enum", "const", "required", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength"),
@@ -33,7 +33,7 @@ _COMBINED: Final = (
     *("contains", "propertyNames", "dependentSchemas", "unevaluatedProperties", "unevaluatedItems", "$dynamicRef", "$ref", "if"),
     *("allOf", "items", "properties"),
 )
-"""Rules that are reported if no other rule explains the violation."""
+"""Rules that are reported only if no other rule explains the violation."""
 _REASONS: Final[Mapping[str, str]] = {
     "type": "it is not of type {}", "enum": "it is none of the values that are allowed", "const": "it is not the one value that is allowed",
     "minimum": "it is less than {}", "maximum": "it is more than {}", "exclusiveMinimum": "it is not more than {}",
@@ -48,17 +48,17 @@ _REASONS: Final[Mapping[str, str]] = {
 
 
 class Violation(NamedTuple):
-    """How a content breaks a schema; printable, and without any part of the content."""
+    """How a content breaks a schema, as printable text without any part of the content."""
 
     pointer: str
     """JSON pointer (RFC 6901) to the value; names unknown to the schema are shown as `*`."""
     rule: str
-    """The schema's keyword."""
+    """The keyword of the broken rule."""
     reason: str
 
 
 class Step(NamedTuple):
-    """A value and the schema that applies to it."""
+    """A value, and the schema that applies to this value."""
 
     schema: Any
     path: tuple[str, ...]
@@ -69,7 +69,7 @@ class Step(NamedTuple):
 
 
 def compile_schema(document: Any, registry: jsonschema_rs.Registry | None = None) -> jsonschema_rs.Validator:
-    """A validator that asserts formats, limits regular expressions and fetches nothing; raises the library's errors."""
+    """A validator that checks formats, limits regular expressions and fetches nothing; raises the library's errors."""
     return jsonschema_rs.Draft202012Validator(
         document,
         validate_formats=True,
@@ -80,7 +80,7 @@ def compile_schema(document: Any, registry: jsonschema_rs.Registry | None = None
 
 
 class Explainer:
-    """Explains violations of one schema; its parts are compiled on first use."""
+    """Explains violations of one schema; the parts of the schema are compiled on first use."""
 
     def __init__(self, document: Any) -> None:
         self._document = document
@@ -106,7 +106,7 @@ class Explainer:
         return _violation(found, self._combined_rule(found), None)
 
     def _broken(self, step: Step) -> tuple[str, Any] | None:
-        """The broken rule of this schema itself, with the rule's value."""
+        """The broken rule of this schema itself, with the rule's value; None if all of these rules hold."""
         schema = step.schema
         if not isinstance(schema, Mapping):
             return ("false", None) if schema is False else None
@@ -124,7 +124,7 @@ class Explainer:
         return fit == 1 if rule == "oneOf" else fit > 0
 
     def _below(self, step: Step) -> Iterator[Step]:
-        """Further steps: other schemas of the same value, then schemas of its members."""
+        """The next steps: other schemas for the same value, then schemas for its members."""
         schema = step.schema
         if not isinstance(schema, Mapping):
             return
