@@ -19,8 +19,8 @@ class Patterns:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         self._exact: dict[str, list[int]] = defaultdict(list)
-        # All other patterns share one row of bits: a bit for each place between their words, the lowest first. A bit is set if the words
-        # read so far lead to that place. Reading a word moves bits on by one, so one shift serves all patterns.
+        # All other patterns share one row of bits: a bit for each place between their words, the lowest bit first. A bit is set if the
+        # words read so far lead to that place. Reading a word moves bits on by one, so one shift serves all patterns.
         self._begin = self._stay = self._any = 0
         self._moves: dict[str, int] = defaultdict(int)
         """For each word, the places from which it leads to the next place."""

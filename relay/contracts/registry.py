@@ -76,7 +76,7 @@ class Contracts:
     A message must satisfy every contract whose pattern matches its routing key.
 
     Args:
-        rows: all versions, or those that may be in force, the oldest first.
+        rows: all versions, or the versions that may be in force, the oldest first.
         compile_schema: compiles a schema from its JSON text.
     """
 

@@ -39,7 +39,7 @@ class Clock:
         Raises:
             TypeError: `by` is not a timedelta.
             ValueError: `by` is negative.
-            TestDatabaseError: another connection holds rows of the queue.
+            TestDatabaseError: another connection has locked rows of the queue.
         """
         if not isinstance(by, timedelta):
             raise TypeError(f"Time advances by a timedelta, not by {type(by).__name__}: timedelta(hours=2).")
@@ -56,7 +56,7 @@ class Clock:
 
         Raises:
             AssertionError: there is no deadline.
-            TestDatabaseError: another connection holds rows of the queue.
+            TestDatabaseError: another connection has locked rows of the queue.
         """
         __tracebackhide__ = True
         seconds = self._database.row("read_next", {"spared": self._running()})[0]

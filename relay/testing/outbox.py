@@ -108,7 +108,7 @@ class Outbox:
         """Delete all messages in queue and archive. The fixture calls this method before each test.
 
         Raises:
-            TestDatabaseError: another connection holds rows of the queue.
+            TestDatabaseError: another connection has locked rows of the queue.
         """
         self._database.clear()
 

@@ -159,11 +159,11 @@ class RelayInTest:
         self._end()
 
     async def __aenter__(self) -> AsyncRunningRelay:
-        """As `with`."""
+        """The same as for `with`."""
         return self._begin(AsyncRunningRelay(self._database, self._waiting, self._start_seconds))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """As `with`."""
+        """The same as for `with`."""
         self._end()
 
     def _begin(self, made: R) -> R:

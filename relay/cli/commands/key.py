@@ -40,7 +40,7 @@ def list_keys(
 def skip_key(
     key: OrderingKey, *, head: Annotated[UUID | None, typer.Option(help="Skip only if this message (id) is still the first one.")] = None
 ) -> None:
-    """Archive a key's first message as discarded, code skipped, and let the next message go. Refused while the first message is locked.
+    """Archive a key's first message as discarded, code skipped, so that the next one is sent. Refused while the first message is locked.
 
     If the first message was not tried yet, it is skipped only if --head names it.
     """

@@ -27,8 +27,8 @@ def erase(
 ) -> None:
     """Erase the contents of messages in the lake, and prove the erasure by a scan. Run `relay erase` for PostgreSQL first.
 
-    Replays of a message, and the bundle that holds it, are erased too. With ID@XID/SEQ no replays are erased. Exit 5 if files of the table
-    still have contents; old files outside the table are only reported.
+    Replays of a message, and the bundle that contains it, are erased too. With ID@XID/SEQ no replays are erased. Exit 5 if files of the
+    table still have contents; old files outside the table are only reported.
     """
     if not (messages or ordering_keys):
         raise typer.BadParameter("Nothing says which messages to erase: give ids or --ordering-key.")

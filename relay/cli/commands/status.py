@@ -26,7 +26,7 @@ LONG_OPEN = 5.0
 SHOWN = 20
 """How many blocked keys and failing schedules are listed."""
 RETRYING = 5
-"""How many reasons why messages wait for another attempt are listed; each reason is that of one exchange."""
+"""How many pairs of error code and exchange are listed for messages that wait for another attempt."""
 COUNTED = 10_000
 """The most parked keys that `queue_message_status` counts; there may be more."""
 DEAD_SEEN = 20_000
@@ -49,7 +49,7 @@ def status(
     as_json: Json = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show updates until Ctrl-C; with --json each update is one line.")] = False,
     every: Annotated[
-        bool, typer.Option("--all", help="Also relays whose last heartbeat is older than the lock time plus 5 minutes.")
+        bool, typer.Option("--all", help="Also show relays whose last heartbeat is older than the lock time plus 5 minutes.")
     ] = False,
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between two updates of --watch.")] = 2.0,
 ) -> None:

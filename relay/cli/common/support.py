@@ -146,7 +146,7 @@ def publish_options(text: str | None) -> Any:
 
 
 def changed(held: bool, state: str, reason: str) -> str:  # noqa: FBT001 - the database's answer
-    """The result of a pause or limit, in words; repeating the command changes at most the reason."""
+    """The text about the result of a pause or limit; repeating the command changes at most the reason."""
     if held:
         return f"is {state}"
     return f"was {state} already; the reason is now {reason!r}" if reason else f"was {state} already; nothing is changed"

@@ -135,7 +135,7 @@ class DeadLines:
         """Read more messages of an exchange."""
         for dead in self._walk.unseen_of(opened, exchange, after, self._turns.room() + 1):
             place, sort = place_of(dead), self._sort(dead)
-            # A message below the floor is added whatever `sort` says now: it was this reader's at the first read, and is not read again.
+            # LATER and LAST do not count below the floor: such a message was this reader's at the first read, and no later read returns it.
             if sort is Sort.OTHERS or (sort is Sort.LATER and not self._walk.is_below(place)):
                 continue
             if sort is Sort.LAST and not self._walk.is_below(place):

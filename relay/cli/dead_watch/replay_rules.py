@@ -1,6 +1,6 @@
 """Rules by which `relay dead watch` replays.
 
-A rule selects dead messages, and says after what time and how often along their lineage they are replayed.
+A rule selects dead messages. It also says after what time they are replayed, and how often along their lineage.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One delivery, as the consumer saw it."""
+    """One delivery, as the consumer recorded it."""
 
     id: str
     replay_of: str | None

@@ -39,7 +39,7 @@ _LOOK: Final = 0.05
 
 
 class Story:
-    """One run on servers that are up.
+    """One run of the demo on running servers.
 
     Args:
         database_url: an empty database of a private server, with the superuser's login.

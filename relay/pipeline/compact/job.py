@@ -77,10 +77,10 @@ def run(
 
     Raises:
         PipelineError: `retention_hours` is below 168.
-        LakeError: there is no such table, a file of it is missing or damaged, or it cannot be written.
+        LakeError: the table does not exist or cannot be written, or a file of the table is missing or damaged.
         ConflictError: another job rewrote the same files.
         UnreachableError: PostgreSQL or the object store does not answer.
-        KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
+        KeyboardInterrupt: a signal came; the exception has the signal's number, or no number for SIGINT.
 
     If one of these errors is raised, no file was rewritten. An error after the first rewritten file becomes part of the result instead.
     """

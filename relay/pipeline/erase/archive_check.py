@@ -41,7 +41,7 @@ class ArchiveCheck:
     """Ids of other chosen messages with contents."""
 
     def begin(self, chosen: ChosenMessages) -> ChosenMessages:
-        """Search the whole archive; return the chosen messages with those that they lead to in the archive.
+        """Search the whole archive for the keys and ids; return the chosen messages with those that they lead to in the archive.
 
         Raises:
             PipelineError: the archive still has contents of some of them, several messages have one of the ids, or PostgreSQL refused.
@@ -53,7 +53,7 @@ class ArchiveCheck:
         return found
 
     def follow(self, chosen: ChosenMessages) -> ChosenMessages:
-        """Look up ids that were not looked up before; return the same as `begin`.
+        """Look up the chosen ids that were not looked up before; return the chosen messages with those that they lead to in the archive.
 
         The errors of PostgreSQL are those of `begin`.
         """

@@ -82,12 +82,12 @@ def run(
         at_once: delete now the files that were removed from the table. A reader of an older version of the table then fails.
 
     Raises:
-        PipelineError: neither an id nor a key is given, or several messages have one of the ids. PostgreSQL still has the contents, or
+        PipelineError: neither an id nor a key is given, or several messages have one of the ids. Or PostgreSQL still has the contents, or
             exports to another lake.
-        LakeError: there is no such table, a file of it is missing or damaged, or it cannot be written.
+        LakeError: the table does not exist or cannot be written, or a file of the table is missing or damaged.
         ConflictError: another job rewrote the same files.
         UnreachableError: PostgreSQL or the object store does not answer.
-        KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
+        KeyboardInterrupt: a signal came; the exception has the signal's number, or no number for SIGINT.
 
     If one of these errors is raised, no file was rewritten or deleted. A later error becomes part of the result instead.
     """

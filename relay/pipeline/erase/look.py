@@ -22,7 +22,7 @@ _COMPACT = "`relay pipeline compact` removes such files once they are 168 hours 
 
 @dataclass(frozen=True)
 class Look:
-    """The result of a scan: `scanned` counts all files, and `files` has those with contents of chosen messages and the unreadable ones.
+    """The result of a scan: `scanned` counts all files; `files` has the unreadable files and the files with contents of chosen messages.
 
     `places` has the places of the table's messages with a chosen id.
     """
@@ -33,12 +33,12 @@ class Look:
 
     @property
     def current(self) -> list[LoggedFile]:
-        """The files of the table with such contents, in the order of their days."""
+        """The files of the table with contents of chosen messages, in the order of their days."""
         return sorted((file.logged for file in self.files if file.logged), key=lambda file: file.path)
 
     @property
     def outside(self) -> list[str]:
-        """The paths of files outside the table with such contents."""
+        """The paths of files outside the table with contents of chosen messages."""
         return [file.path for file, scan in self.files.items() if not file.logged and scan.readable]
 
     @property
@@ -77,7 +77,7 @@ def _have(files: int) -> str:
 
 @dataclass
 class Looker:
-    """Scans the current lake. Each scan adds to `chosen` the messages that the chosen ones lead to."""
+    """Scans the current lake. Each scan adds to `chosen` the messages to which the chosen messages lead."""
 
     lake: Lake
     carrier: Carrier

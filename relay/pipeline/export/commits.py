@@ -34,7 +34,7 @@ Count = Callable[[CopiedRange], object]
 
 @dataclass(frozen=True)
 class Copied:
-    """What a commit adds: the rows that `statement` gives for each of the cuts. `end` becomes the lake's offset.
+    """The rows of a commit: those that `statement` returns for each cut. `end` becomes the lake's offset.
 
     Args:
         statement: name of the statement that reads a cut; `values` are put into it.

@@ -39,7 +39,7 @@ SIZES = Sizes()
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export did.
+    """The result of an export.
 
     `start` and `end` are transaction ids: everything archived below `end` is in the lake. `known` rows were read again but not written,
     because the lake already has them. `differing` of these rows are different in the lake, after a failover that lost commits. The
@@ -99,7 +99,7 @@ def run(
         UnreachableError: PostgreSQL or the object store does not answer.
         LakeError, PipelineError: the lake does not belong to this
             archive, or PostgreSQL, Spark or the store refused something.
-        KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
+        KeyboardInterrupt: a signal came; the exception has the signal's number, or no number for SIGINT.
 
     If one of these errors is raised, nothing was committed. An error after a commit becomes part of the result instead, and so does a
     failed check of the lake.

@@ -70,7 +70,7 @@ def known_from(handle: DeltaTable, position: int) -> AlreadyExported | None:
 
 
 def _may_hold(file: LoggedFile, xids: np.ndarray) -> bool:
-    """Whether a file may hold rows of any of these transactions, which are in ascending order; True if the log does not say."""
+    """Whether a file may have rows of any of these transactions, which are in ascending order; True if the log does not say."""
     if file.first is None or file.last is None:
         return True
     return bool(np.searchsorted(xids, file.first) < np.searchsorted(xids, file.last, side="right"))

@@ -11,7 +11,7 @@ Kind = Literal["unused", "unseen", "differs", "behind", "whole"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeRecord:
-    """A row of the view `queue_message_lake`, with the export's lag and what comparisons have found.
+    """A row of the view `queue_message_lake`, with the export's lag and the number of differing partitions.
 
     Args:
         registered: whether retention waits for the lake.
@@ -41,7 +41,7 @@ class Judgement:
 
 
 def judge(state: LakeRecord, length: Callable[[float], str]) -> Judgement:
-    """The first judgement that holds: nothing exported, not seen lately, partitions differ, behind, whole. `length` formats seconds."""
+    """The first judgement that applies: nothing exported, not seen lately, partitions differ, behind, whole. `length` formats seconds."""
     ago = "never seen" if state.seen_seconds is None else f"last seen {length(max(state.seen_seconds, 0))} ago"
     if not state.exported:
         return Judgement("unused", "nothing was exported to a lake yet")

@@ -38,7 +38,7 @@ def unreadable(check: FooterCheck, there: Sequence[LoggedFile], carrier: Carrier
 
 
 def of_files(check: FooterCheck, there: Iterable[LoggedFile], carrier: Carrier) -> dict[LoggedFile, str]:
-    """The lost or damaged ones of these files, each with a description; raises the same errors as `sizes` and `unreadable`."""
+    """The lost and damaged files among these, each with a description; raises the same errors as `sizes` and `unreadable`."""
     there = list(there)
     wrong = dict(lost(there, sizes(check.place, TABLE))) if there else {}
     return wrong | dict(unreadable(check, [file for file in there if file not in wrong], carrier))

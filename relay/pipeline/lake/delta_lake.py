@@ -237,7 +237,7 @@ class Lake:
         """Check that each file of the table exists with its committed size; return the files' paths, relative to the table.
 
         Raises:
-            LakeError: there is no such table, or a file of it is missing or of another size.
+            LakeError: the table does not exist, or a file of the table is missing or of another size.
             UnreachableError: the object store does not answer.
         """
         committed = {file.path: file.size for file in files(self.opened(table))}

@@ -40,7 +40,7 @@ class LakeLocation:
         """The place of a lake, from the URL and the options that a user gives.
 
         Raises:
-            LakeError: the kind of store is unknown, the URL holds a secret, or an endpoint is not a URL.
+            LakeError: the kind of store is unknown, the URL contains a login, or an endpoint is not a URL.
         """
         parts = _split(url)
         if parts.scheme == "file" and parts.netloc not in {"", "localhost"}:

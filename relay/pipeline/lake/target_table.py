@@ -79,8 +79,8 @@ def prepare(
 ) -> Prepared:
     """Create the table if it is missing. Otherwise check that it matches the archive, and add missing columns; a mismatch changes nothing.
 
-    `handle` was loaded before the cluster was queried. `known` is what PostgreSQL knows of the lake. `adopted` names where the lake differs
-    from this server.
+    `handle` was loaded before the cluster was queried. `known` is what PostgreSQL knows of the lake. `adopted` names the differences
+    between the lake and this server.
 
     Raises:
         LakeError: a column has another type.

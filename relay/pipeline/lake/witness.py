@@ -142,7 +142,7 @@ def exit_code_of(guard: CommitGuard, look: LookResult, *, differs: bool) -> int:
 class _Looker:
     """Looks at a lake, if needed several times because other jobs change it.
 
-    A handle sometimes reads the table's log again. Errors of such a read become sentences about the lake; errors of Spark's start do not.
+    A handle sometimes reads the table's log again. Errors of this read become sentences about the lake; errors of Spark's start do not.
     """
 
     lake: Lake

@@ -89,7 +89,7 @@ def count(rows: pa.RecordBatch | pa.Table, *, target_ms: int) -> pa.Table:
 def merge(numbers: pa.Table, *, seconds: int = WINDOW_SECONDS) -> pa.Table:
     """Add up numbers of the same key within spans of `seconds` (of 300, 3600 or 86400), ordered by start, exchange and key.
 
-    If their targets differ, the largest is kept; but a run gives a whole day one target.
+    If the targets of added numbers differ, the largest is kept. This is rare, because a run gives a whole day one target.
     """
     numbers = numbers.select(SCHEMA.names)
     start = _floored(_microseconds(numbers, "start")[0], seconds)

@@ -88,7 +88,7 @@ def run(
         PipelineError: Spark, the lake or PostgreSQL refused a request.
         ConflictError: another run was faster, or a day ended while its new files were counted.
         UnreachableError: PostgreSQL or the object store does not answer.
-        KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
+        KeyboardInterrupt: a signal came; the exception has the signal's number, or no number for SIGINT.
 
     If one of these errors is raised, no day was computed. An error after the first computed day becomes part of the result instead.
     """

@@ -94,7 +94,7 @@ def _last(handle: DeltaTable, operation: str) -> datetime | None:
 
 
 def _operation(commit: Mapping[str, Any]) -> str | None:
-    """The operation of a commit, in Delta's words. The library calls every commit of the pipeline a write, so its metadata decide."""
+    """The operation of a commit, in Delta's words. The library calls every commit of the pipeline a write, so the metadata decide."""
     if CHANGED.items() <= commit.items():
         return "UPDATE"
     return "OPTIMIZE" if REPLACED.items() <= commit.items() else commit.get("operation")

@@ -74,7 +74,7 @@ def of_files(spark: SparkSession, place: LakeLocation, *, since: datetime) -> Da
 
 
 def read_file(place: LakeLocation, path: str) -> Iterator[pa.RecordBatch]:
-    """Receipts of one file, checked.
+    """Read and check the receipts of one file.
 
     Raises:
         DamagedError: the file is missing or cannot be unpacked, or its name ends in .parquet although it is not a Parquet file.

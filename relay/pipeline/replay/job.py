@@ -106,7 +106,7 @@ def run(
             PostgreSQL refused.
         LakeError: the lake has no archive, or the archive cannot be read.
         UnreachableError: PostgreSQL or the object store does not answer.
-        KeyboardInterrupt: a signal came; the exception has the signal's number, or none for SIGINT.
+        KeyboardInterrupt: a signal came; the exception has the signal's number, or no number for SIGINT.
 
     If one of these errors is raised, nothing was enqueued. An error after the first enqueued message becomes part of the result instead. To
     continue, run the job again.

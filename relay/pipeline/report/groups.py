@@ -83,7 +83,7 @@ class KeyFigures:
             self._dead[name] += row["dead_sum"]
 
     def result(self) -> tuple[RoutingKey, ...]:
-        """The routing keys with dead messages; those with the most come first."""
+        """The routing keys with dead messages; keys with the most dead messages come first."""
         found = [RoutingKey(*name, self._settled[name], dead) for name, dead in self._dead.items() if dead]
         return tuple(sorted(found, key=lambda one: (-one.dead, one.settled, one.exchange, one.key)))
 

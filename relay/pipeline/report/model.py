@@ -82,8 +82,8 @@ class Counts:
 class Figures:
     """Counts with the latencies of the successes; a latency that was not measured is None.
 
-    `wait` ends with the claim, `publish` with the write to the broker, `confirm` with the broker's confirm.
-    Each begins where the one before it ends.
+    `wait` ends with the claim, `publish` with the write to the broker, `confirm` with the broker's confirm. Each latency begins where the
+    previous one ends.
     """
 
     counts: Counts
@@ -135,7 +135,7 @@ class Numbers:
 
     total: Figures = Figures(Counts())
     targets_ms: tuple[int, ...] = ()
-    """Targets that the metrics were computed with; more than one if the target was changed within the span."""
+    """The targets with which the metrics were computed; more than one if the target was changed within the span."""
     moments: tuple[Moment, ...] = ()
     exchanges: tuple[ExchangeFigures, ...] = ()
     hours: Mapping[datetime, int] = field(default_factory=dict)

@@ -27,7 +27,7 @@ Kind = Literal["text", "long", "number", "time", "id", "verdict"]
 """How a column is formatted."""
 EXCHANGES = 25
 VERIFIED_DAYS = 14
-"""How many verified partitions are listed, the newest first; up to `WORRYING` differing or unverified ones come before them."""
+"""How many verified partitions are listed, the newest first; up to `WORRYING` differing or unverified partitions are listed before them."""
 WORRYING = 60
 GROUPS = 25
 KEYS = 15
@@ -213,7 +213,7 @@ def dead(found: Unacknowledged) -> HtmlTable:
 
 
 def partitions(quality: Quality) -> HtmlTable:
-    """The result of comparing partitions with the lake: those that differ or are not verified, and the newest verified ones."""
+    """The result of comparing partitions with the lake: partitions that differ or are not verified, and the newest verified partitions."""
     worrying = [*quality.of("differs"), *quality.of("unverified")]
     verified = sorted(quality.of("verified"), key=lambda one: (one.day or date.max, one.name), reverse=True)
     kept = [*worrying[:WORRYING], *verified[:VERIFIED_DAYS]]

@@ -69,7 +69,7 @@ def together(found: Iterable[RangeComparison]) -> RangeComparison:
 
 
 def difference(found: RangeComparison) -> str:
-    """One sentence on what differs."""
+    """One sentence on the difference."""
     rows = f"PostgreSQL has {many(found.ours.rows, 'row')} and the lake {found.theirs.rows}"
     kinds = {"missing": "missing in the lake", "extra": "extra in the lake", "different": "different in the lake"}
     named = [
