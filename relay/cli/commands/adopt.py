@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from relay.postgres.operator_session import OperatorSession
 
 app = new_group(help="Move from another outbox: watch its table, divert its new rows, empty it, or go back (docs/adopting.md).")
-TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The other outbox's table, as SQL writes it.")]
+TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The other outbox's table; the name in the form of SQL.")]
 Sql = Annotated[bool, typer.Option("--sql", help="Print the SQL that would run, for psql, and run nothing.")]
 ROUTES = ("exchange", "routing_key", "rows", "problem")
 COLUMNS = ("table", "layout", "by", "phase", "since", "waiting", "leased", "failed", "seen", "refused", "behind")
@@ -27,10 +27,16 @@ COLUMNS = ("table", "layout", "by", "phase", "since", "waiting", "leased", "fail
 class Mapping:
     """Exchange, routing key, ordering key and layout options of the messages; each field is an option (see relay.cli.common.help)."""
 
-    exchange: Annotated[str | None, typer.Option(metavar="TEMPLATE", help="Exchange; columns of the table in braces: '{queue}'.")] = None
-    routing_key: Annotated[str | None, typer.Option(metavar="TEMPLATE", help="Routing key, likewise.")] = None
-    ordering_key: Annotated[str | None, typer.Option(metavar="TEMPLATE", help="Ordering key, likewise; '' for none.")] = None
-    further: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Option of the layout; may be repeated.")] = None
+    exchange: Annotated[
+        str | None, typer.Option(metavar="TEMPLATE", help="The exchange, as a template with columns of the table in braces: '{queue}'.")
+    ] = None
+    routing_key: Annotated[str | None, typer.Option(metavar="TEMPLATE", help="The routing key, as such a template.")] = None
+    ordering_key: Annotated[str | None, typer.Option(metavar="TEMPLATE", help="The ordering key, as such a template; '' for no key.")] = (
+        None
+    )
+    further: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="An option of the layout; may be repeated.")] = (
+        None
+    )
 
     def chosen(self) -> dict[str, str]:
         """The options that were given."""

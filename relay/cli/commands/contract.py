@@ -113,7 +113,7 @@ def remove(
     pattern: Pattern,
     *,
     version: Version = None,
-    every: Annotated[bool, typer.Option("--all", help="All versions.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Remove all versions.")] = False,
 ) -> None:
     """Remove a version of a contract, or all versions; the previous version is then in force again."""
     if (version is None) != every:

@@ -47,7 +47,7 @@ def erase(
 
     Ids, exchanges, routing keys, times, results and codes stay. An erased message cannot be replayed; an erased dead message counts as
     acknowledged. An id means the message that has this id when the command begins. The lake has copies: run `relay pipeline erase` with the
-    same ids and keys afterwards. Run this again for messages that were not archived yet.
+    same ids and keys afterwards. Run the command again later for messages that were not archived yet.
     """
     asked, keys = messages or [], list(dict.fromkeys(ordering_keys or ()))
     if not asked and not keys:
