@@ -246,6 +246,6 @@ def test_no_json_is_kept_that_is_too_deep_to_be_read_again(outbox: psycopg.Conne
     with login(database_url, door.partition(" ")[0]) as url, psycopg.connect(url, autocommit=True) as connection:
         connection.execute(LEVELS.encode())
         connection.execute(DEEP[door].encode(), [5500])
-        for levels in (9000, 14_000):
+        for levels in (8400, 14_000):
             with pytest.raises(errors.CheckViolation, match=r"depth|levels"):
                 connection.execute(DEEP[door].encode(), [levels])

@@ -40,6 +40,8 @@ OVERDUE = {
     "lake": "nothing is dropped until the lake is seen, for {late} by now: `relay pipeline run`, or see why it does not find the lake",
     "retention": "retention is {late} late: see the relays' logs; `SELECT * FROM queue_message_retain()` does it or says why",
 }
+BEHIND = "messages under a key have been due for {late}: the relays fold those that were due before, and do not keep up"
+"""In place of the sentence about keys while a relay is alive."""
 
 Status = dict[str, Any]
 
@@ -183,7 +185,7 @@ def _problems(found: Status) -> list[str]:
     if queue["blocked_keys"] > SHOWN:
         counted = "at least " if queue["blocked_keys"] >= COUNTED else ""
         lines.append(f"{counted}{count(queue['blocked_keys'] - SHOWN, 'more blocked key')}: `relay key list`")
-    lines += _overdue(queue) + _schedules(found)
+    lines += _overdue(queue, alive=bool(alive)) + _schedules(found)
     lines += _isolated_exchanges(alive) + _transactions(found["transactions"]) + _partitions(queue["partition_days_ahead"]) + _export(queue)
     if found["relays_left_out"]:
         gone = count(found["relays_left_out"], "relay that fell silent earlier is", "relays that fell silent earlier are")
@@ -214,10 +216,10 @@ def _suspects(waiting: int) -> list[str]:
     return [f"{count(waiting, 'message')} back from an expired lock: each goes out alone, one after the other"] if waiting else []
 
 
-def _overdue(queue: Status) -> list[str]:
+def _overdue(queue: Status, *, alive: bool) -> list[str]:
     """Overdue tasks: no relay runs them, or another session has locked their rows."""
     late = {task: seconds for task in OVERDUE if (seconds := queue[f"{task}_overdue_seconds"] or 0) > LATE[task]}
-    return [OVERDUE[task].format(late=length(seconds)) for task, seconds in late.items()]
+    return [(BEHIND if alive and task == "keyed" else OVERDUE[task]).format(late=length(seconds)) for task, seconds in late.items()]
 
 
 def _schedules(found: Status) -> list[str]:

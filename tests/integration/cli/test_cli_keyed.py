@@ -41,8 +41,13 @@ def test_status_tells_of_what_nobody_folds(cli: Cli, seeded: Seeded) -> None:
     assert 90 <= cli.json("status")["queue"]["keyed_overdue_seconds"] < 120
     assert re.search(r"messages under a key have been due for (9|10|11)\d? s, and nothing folds them", cli("status"))
 
+    seeded.run("INSERT INTO queue_message_relay (name, version, host, pid) VALUES ('relay-1', '1.0', 'h', 1)")
+    shown = cli("status")
+    assert "nothing folds" not in shown
+    assert re.search(r"under a key have been due for (9|10|11)\d? s: the relays fold those that were due before, and do not keep up", shown)
+
     seeded.run("UPDATE queue_message_keyed_row SET due_at = now() - interval '30 s'")
-    assert "nothing folds" not in cli("status")
+    assert "have been due" not in cli("status")
 
 
 def test_what_waits_is_shown_with_when_it_is_due(cli: Cli) -> None:
