@@ -10,7 +10,7 @@ from relay.pipeline.reconcile.classify import Rules
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 ARCHIVE = (
     "xid long, seq long, id string, exchange string, routing_key string, result string, created_at timestamp, claimed_at timestamp, "
-    "confirmed_at timestamp, archived_at timestamp, replay_of string"
+    "confirmed_at timestamp, archived_at timestamp, replay_of string, copied boolean"
 )
 RECEIPTS = "message_id string, queue string, received_at timestamp"
 Message = tuple[Any, ...]
@@ -22,11 +22,19 @@ def at(seconds: float) -> datetime:
 
 
 def message(
-    seq: int, id_: str, *, exchange: str = "orders", key: str = "k", result: str = "success", second: float = 0, replays: str | None = None
+    seq: int,
+    id_: str,
+    *,
+    exchange: str = "orders",
+    key: str = "k",
+    result: str = "success",
+    second: float = 0,
+    replays: str | None = None,
+    copied: bool = False,
 ) -> Message:
     """A message that was created at a second, claimed after one more, confirmed after two and archived after three."""
     confirmed = at(second + 2) if result == "success" else None
-    return (1, seq, id_, exchange, key, result, at(second), at(second + 1), confirmed, at(second + 3), replays)
+    return (1, seq, id_, exchange, key, result, at(second), at(second + 1), confirmed, at(second + 3), replays, copied)
 
 
 def rules(**given: Any) -> Rules:

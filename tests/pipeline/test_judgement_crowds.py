@@ -82,7 +82,7 @@ def _seconds(spark: SparkSession, count: int, id_: str, key: str) -> float:
     then = f"timestamp_millis({int(NOON.timestamp() * 1000)} + id)"
     times = ", ".join(f"{then} AS {name}" for name in ("created_at", "claimed_at", "confirmed_at", "archived_at"))
     archive = f"SELECT id AS xid, id AS seq, {id_} AS id, 'orders' AS exchange, {key} AS routing_key, 'success' AS result, {times}"
-    messages = spark.sql(f"{archive}, CAST(NULL AS string) AS replay_of FROM range({count})")
+    messages = spark.sql(f"{archive}, CAST(NULL AS string) AS replay_of, false AS copied FROM range({count})")
     receipts = spark.sql(f"SELECT {id_} AS message_id, 'q' AS queue, {then} AS received_at FROM range({count})")
     began = time.monotonic()
     judged(matched(messages, receipts, rules()), rules()).groupBy().sum("received", "lost", "duplicated").collect()

@@ -147,3 +147,22 @@ def test_queues_are_given_by_exchange() -> None:
     for wrong in (["orders"], ["orders="], ["orders=a", "orders=b"], ["orders=*,a"], [""]):
         with pytest.raises(PipelineError, match="exchange=queue1,queue2"):
             reconcile.parse_queues(wrong)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "options", ['{"CC": ["audit.log"]}', '{"BCC": "audit.log"}', '{"headers": {"CC": ["a"]}}', '{"headers": {"BCC": ["a"]}}']
+)
+def test_a_copy_makes_no_queue_of_others_lack_their_messages(
+    run: Run, lake: Lake, database: Database, database_url: str, archived: Archived, options: str
+) -> None:
+    """One message with CC or BCC reached a further queue, whose name says nothing of others with its routing key; it is judged itself."""
+    archived(*({"id": id_of(number), "options": options if number == 1 else "{}"} for number in range(1, 5)), {"id": id_of(5)})
+    export(lake, database, lambda rows: [{**one, "options": None} if one["id"] == id_of(5) else one for one in rows])
+    with psycopg.connect(database_url) as connection, connection.cursor() as cursor:
+        found = [*((number, "billing") for number in range(2, 6)), (1, "audit")]
+        cursor.executemany(RECEIVED, [(id_of(number), queue, NOON + timedelta(seconds=1)) for number, queue in found])
+
+    result = run(queues=["orders=*"])
+
+    assert [("lost", id_of(1), "billing")] == [(one.kind, one.id, one.queue) for one in result.examples]

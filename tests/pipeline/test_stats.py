@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -104,6 +105,25 @@ def test_codes_are_counted_whatever_they_are_called() -> None:
     [one] = _count(dead(1, 'a"}'), dead(2, 'a"}'), dead(3, None), dead(4, "ü"))
 
     assert {'a"}': 2, "": 1, "ü": 1} == json.loads(one["codes"])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_very_many_codes_are_added_up_in_little_room(seed: int) -> None:
+    """Programs choose codes: each row names the most frequent ones and counts the others together, however its parts were merged."""
+    chance = random.Random(seed)
+    codes = ["often", *(f"code_{number}" for number in range(700)), *(f"\x01{number:062}" for number in range(700))]
+    rows = [dead(number, "often" if number % 3 else chance.choice(codes), at=NOON + timedelta(seconds=number)) for number in range(3000)]
+    parts = [aggregate.count(table(rows[start::7]), target_ms=TARGET_MS) for start in range(7)]
+    chance.shuffle(parts)
+
+    numbers = aggregate.merge(pa.concat_tables([aggregate.add_up(parts[:3]), aggregate.add_up(parts[3:])]), seconds=aggregate.HOUR_SECONDS)
+
+    [hour] = numbers.to_pylist()
+    named = json.loads(hour["codes"])
+    assert 3000 == sum(named.values())
+    assert aggregate.CODES + 1 == len(named)
+    assert sum(one["error_code"] == "often" for one in rows) == named["often"] == max(named.values())
+    assert aggregate.OTHER in named
 
 
 def test_a_percentile_is_within_a_bucket_of_the_exact_one() -> None:

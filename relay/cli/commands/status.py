@@ -27,6 +27,8 @@ SHOWN = 20
 """How many blocked keys and failing schedules are listed."""
 RETRYING = 5
 """How many pairs of error code and exchange are listed for messages that wait for another attempt."""
+RESULTS = 10
+"""Most pairs of result and code that are listed for the newest messages. Programs choose codes, so there may be thousands."""
 COUNTED = 10_000
 """The most parked keys that `queue_message_status` counts; there may be more."""
 DEAD_SEEN = 20_000
@@ -142,9 +144,12 @@ def _queue(found: Status) -> str:
 def _recent_line(recent: Status) -> str:
     if not recent["messages"]:
         return "nothing was settled yet"
+    shown, others = recent["results"][:RESULTS], recent["results"][RESULTS:]
     results = ", ".join(
-        f"{row['messages']} {row['result']}" + (f" ({row['error_code']})" if row["error_code"] else "") for row in recent["results"]
+        f"{row['messages']} {row['result']}" + (f" ({words(row['error_code'])})" if row["error_code"] else "") for row in shown
     )
+    if others:
+        results += f", {sum(row['messages'] for row in others)} with {count(len(others), 'other code')}"
     newest = "the only one" if recent["messages"] == 1 else f"the newest {recent['messages']}"
     return f"{count(recent['per_second'], 'message')} a second in the last minute; {newest} within {length(recent['seconds'])}: {results}"
 

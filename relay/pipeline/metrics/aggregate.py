@@ -17,6 +17,8 @@ from relay.pipeline.metrics.histogram import Integers
 WINDOW_SECONDS = 300
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86400
+CODES = 100
+"""Most codes that are named in a row of the numbers."""
 OTHER = "*other*"
 """Replaces exchanges and routing keys that are not among the names of their day."""
 
@@ -217,8 +219,16 @@ def _jsons(groups: _Groups, counted: Mapping[int, Counter[str]]) -> list[str]:
     """The codes of each group as JSON; few groups have codes."""
     texts = ["{}"] * groups.number
     for group, codes in counted.items():
-        texts[group] = json.dumps(codes, sort_keys=True, ensure_ascii=False)
+        texts[group] = json.dumps(_most_frequent(codes), sort_keys=True, ensure_ascii=False)
     return texts
+
+
+def _most_frequent(codes: Counter[str]) -> Mapping[str, int]:
+    """At most CODES codes, and the sum of the others. Programs choose codes, and a row has to fit into PostgreSQL."""
+    named = sorted(codes.keys() - {OTHER}, key=lambda code: (-codes[code], code))
+    if len(named) <= CODES:
+        return codes
+    return {**{code: codes[code] for code in named[:CODES]}, OTHER: codes[OTHER] + sum(codes[code] for code in named[CODES:])}
 
 
 def _matrix(lists: pa.ChunkedArray) -> Integers:

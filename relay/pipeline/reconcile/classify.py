@@ -55,7 +55,7 @@ def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
     begin = f.least("created_at", "claimed_at", "archived_at") - _length(rules.skew)
     messages = archive.withColumn("id", f.lower("id")).withColumn("confirmed_at", f.coalesce("confirmed_at", "archived_at"))
     again = f.coalesce(f.lower("replay_of") == f.col("id"), f.lit(False))  # noqa: FBT003 - a value
-    messages = _with_ends(messages.select(*_MESSAGE, begin.alias("begins_at"), again.alias("again")))
+    messages = _with_ends(messages.select(*_MESSAGE, "copied", begin.alias("begins_at"), again.alias("again")))
     mine = (
         (f.col("message_id") == f.col("taking"))
         & (f.col("received_at") >= f.col("begins_at"))
@@ -65,7 +65,7 @@ def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
 
 
 def _with_ends(messages: DataFrame) -> DataFrame:
-    """The messages with the time at which each ends; `alone` is whether no other message was sent with the same id.
+    """The messages with the time at which each ends; `alone`: no other message was sent with the id, and CC or BCC sent no copy.
 
     `taking` is the id whose receipts a message gets, or null. A join ignores nulls, so messages beyond CROWD cost nothing.
     """
@@ -90,7 +90,7 @@ def _with_ends(messages: DataFrame) -> DataFrame:
         "begins_at",
         f.least(replayed, repeated).alias("ends_at"),
         f.when(counts, f.col("id")).alias("taking"),
-        (sent <= 1).alias("alone"),
+        ((sent <= 1) & ~f.col("copied")).alias("alone"),
     )
 
 

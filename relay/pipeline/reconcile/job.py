@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from relay.errors import PipelineError
@@ -31,7 +33,9 @@ EXAMPLES = 20
 MARGIN = timedelta(days=1)
 """How far outside the given time receipts and messages are read. A receipt may be written this long before its message is archived."""
 _ARCHIVE = ["xid", "seq", "id", "exchange", "routing_key", "result", "created_at", "claimed_at", "confirmed_at", "archived_at",
-            "replay_of"]  # fmt: skip
+            "replay_of", "options"]  # fmt: skip
+_COPIES = ("$.CC", "$.BCC", "$.headers.CC", "$.headers.BCC")
+"""Options by which the broker also sends a message to other routing keys."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Progress = Callable[[str], None]
 
@@ -192,7 +196,9 @@ def _archive(lake: Lake, spark: SparkSession, rules: Rules) -> DataFrame:
 
     around = Selection(since=rules.since - MARGIN, until=rules.until + MARGIN)
     rows = lake.dataframe(spark, "archive", days=around.days(lake.days("archive")), columns=_ARCHIVE)
-    return rows.where((f.col("archived_at") >= f.lit(around.since)) & (f.col("archived_at") < f.lit(around.until)))
+    copied = reduce(or_, (f.get_json_object("options", path).isNotNull() for path in _COPIES))
+    mine = (f.col("archived_at") >= f.lit(around.since)) & (f.col("archived_at") < f.lit(around.until))
+    return rows.where(mine).withColumn("copied", copied).drop("options")
 
 
 def _received(lake: Lake, database: Database, spark: SparkSession, question: Question) -> DataFrame:

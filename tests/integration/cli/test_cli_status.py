@@ -365,3 +365,15 @@ def test_watch_with_json_prints_one_line_for_each_look_until_it_is_stopped(cli: 
     assert [0, 0] == [look["queue"]["waiting"] for look in looks]
     _, complaints = process.communicate(timeout=20)
     assert (130, "") == (process.returncode, complaints)
+
+
+def test_of_very_many_codes_the_most_frequent_are_named(cli: Cli, seeded: Seeded) -> None:
+    """Programs choose codes; JSON has all of them."""
+    for number in range(25):
+        seeded.archive("failed", f"code_{number:02}")
+    seeded.archive("failed", "code_07")
+
+    shown = " ".join(cli("status").split())
+    assert ": 2 failed (code_07), 1 failed (code_00)" in shown
+    assert ", 15 with 15 other codes" in shown
+    assert 25 == len(cli.json("status")["recent"]["results"])
