@@ -34,7 +34,7 @@ MARGIN = timedelta(days=1)
 """How far outside the given time receipts and messages are read. A receipt may be written this long before its message is archived."""
 _ARCHIVE = ["xid", "seq", "id", "exchange", "routing_key", "result", "created_at", "claimed_at", "confirmed_at", "archived_at",
             "replay_of", "options"]  # fmt: skip
-_COPIES = ("$.CC", "$.BCC", "$.headers.CC", "$.headers.BCC")
+_COPIES = ("$.CC", "$.cc", "$.BCC", "$.bcc", "$.headers.CC", "$.headers.BCC")
 """Options by which the broker also sends a message to other routing keys."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Progress = Callable[[str], None]
