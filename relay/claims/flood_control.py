@@ -29,7 +29,7 @@ class FloodControl:
     Args:
         window: messages that may be in flight.
         in_flight: messages of an exchange that are in flight now.
-        window_bytes: bytes of payload that may be in flight; 0 for no share of bytes.
+        window_bytes: bytes of payload that may be in flight; with 0, only the number of messages limits floods.
         size_in_flight: bytes of an exchange that are in flight now.
         clock: monotonic seconds.
 
@@ -50,13 +50,13 @@ class FloodControl:
         self._size_in_flight = size_in_flight
         self._clock = clock
         self._seen: OrderedDict[str, float] = OrderedDict()
-        """For the exchanges claimed last: the time of the last claim. There are more of them than floods, so at least one is no flood."""
+        """For the exchanges claimed last: the time of the last claim. One more is kept than there are floods, so one is no flood."""
         self._sizes: dict[str, int] = {}
         """For each exchange in `_seen`, the average bytes of its messages in the last claim."""
         self._most = MAX_FLOODS + 1
 
     def flooding(self, batch: Batch, part: int = 2) -> str | None:
-        """The exchange that has more than 1/`part` of the messages of a claim that a limit cut short; otherwise None."""
+        """For a full claim: the exchange that has more than 1/`part` of its messages. None if no exchange has."""
         exchange, (messages, _) = max(batch.exchanges.items(), key=lambda one: one[1].messages)
         return exchange if messages * part > len(batch.claims) else None
 
@@ -74,7 +74,7 @@ class FloodControl:
     def crowded(self, floods: Collection[str]) -> bool:
         """Whether exchanges other than the floods had messages lately.
 
-        There may be more floods than can be split off, because many paused or limited exchanges may resume at once.
+        `floods` may be longer than MAX_FLOODS, because many paused or limited exchanges may resume at once.
         """
         self._most = max(MAX_FLOODS, len(floods)) + 1
         since = self._clock() - REMEMBERED
@@ -100,7 +100,7 @@ class FloodControl:
     def _fitting(self, flood: Collection[str], portion: int, floods: int) -> int:
         """How many messages of a flood fit into its share of bytes if they are as large as those of its last claim; at least one.
 
-        If they do not fit in addition to the flood's messages in flight, return a number above the window, for which there is never room.
+        If they do not fit next to the flood's messages in flight, the number is above the window, so the caller claims no message.
         """
         most, size = self._window_bytes // PART // floods, max(self._sizes.get(exchange, 0) for exchange in flood)
         if not (self._window_bytes and size):

@@ -1,1 +1,1 @@
-"""URLs and outbound connections: secrets, transport security and address rules."""
+"""URLs and outbound connections: secrets, transport security, and an HTTP client that checks each address before it connects."""

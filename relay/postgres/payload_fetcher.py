@@ -1,4 +1,4 @@
-"""Fetches payloads and options that are too large for the claim statement, after the lock's commit, so that a failure counts as an attempt.
+"""Fetches payloads and options that are too large for the claim statement. The claim is committed first, so a failure is an attempt.
 
 They are fetched piece by piece; between two pieces, other statements that wait for the connection have their turn.
 """
@@ -14,17 +14,17 @@ from relay.errors import StoreError
 from relay.message import Claim, TruncatedPayload, memory_of
 
 LARGE = 4 << 20
-"""Most bytes of a message whose payload comes with the claim. If the answer kills the relay, the claim is rolled back: there is no lock,
-the attempt does not count, and the same claim would be repeated for ever."""
+"""Most bytes of a message whose payload comes with the claim. If a large result kills the relay, its claim is rolled back. The attempt does
+not count then, and the next claim does the same."""
 NO_MEMORY = "The relay has no memory for a payload: give it more, or lower RELAY_WINDOW_BYTES and, by `relay config set`, max_body_bytes."
 FIRST, LEAST, GROWTH = 1 << 18, 1 << 16, 4
 """Bytes of the first piece, bytes of the smallest piece, and the factor by which a piece may be longer than the previous one."""
 GOAL, SHARE = 1.0, 0.1
 """Seconds that a piece should take, and the share of the lock time that it may take: renewals and heartbeats wait for a piece."""
 MOST_EXPANSION = 1 << 12
-"""Most bytes of text for each stored byte: an INSERT allows 32, and compression multiplies this number by up to a hundred."""
+"""Most bytes of text for each stored byte. An INSERT allows 32, and PostgreSQL may compress what it stores to a hundredth."""
 USUAL = 32 << 20
-"""Most bytes that are assumed for a claim that was limited only by the window and did not arrive in time."""
+"""Most bytes that a claim is assumed to have requested if only the window limited it, and it did not arrive in time."""
 
 
 class Piece(NamedTuple):
@@ -44,13 +44,13 @@ Renew = Callable[[Sequence[Claim]], Awaitable[bool]]
 
 
 class Pace:
-    """How much one statement requests, by the time that earlier answers took."""
+    """How many bytes one statement requests, depending on how long earlier answers took."""
 
     def __init__(self) -> None:
         self.piece = FIRST
         """Bytes of the next piece of a payload."""
         self._most: int | None = None
-        """Most bytes of a claim after a claim did not arrive in time; None without a limit."""
+        """Most bytes that a claim may have since one did not arrive in time; None if each arrived in time."""
         self._widest = 0
         """The most bytes that a claim has ever requested: with nothing in flight, this is the whole window."""
         self._expansion = 1
@@ -72,7 +72,7 @@ class Pace:
         return self._bounded(LARGE)
 
     def overfull(self) -> None:
-        """Learn from a claim that needed more memory than there was, so that the database printed some payloads in vain."""
+        """Learn from a claim that needed more memory than there was. The database has converted some payloads to text in vain."""
         self._expansion = min(self._expansion * GROWTH, MOST_EXPANSION)
 
     def unanswered(self) -> None:
@@ -86,8 +86,8 @@ class Pace:
             arrived: seconds that the claim's statement took, without the time for a connection.
             whole: seconds until the missing payloads had arrived too.
             half: half of the lock time in seconds; a slower answer leaves too little of the lock time.
-            cut: whether more messages were due than the claim might return; only such a claim shows that more could be requested.
-            room: free bytes of the window. If the window limited the claim, the claim shows nothing.
+            cut: whether the claim left out messages that were due; only such a claim shows that the next may be larger.
+            room: free bytes of the window. A claim that the window limited does not show how much a claim may request.
             size: bytes of memory that the claim took.
 
         """
@@ -101,7 +101,7 @@ class Pace:
     def too_slow(self) -> None:
         """Learn from a claim that did not arrive in time: the next claim must be smaller.
 
-        The new size follows from the limits of earlier claims, because the window may just have been almost full.
+        This claim's own size is not used: it may have been small only because the window was almost full.
         """
         self._most = max(min(self._most or USUAL, USUAL, self._widest) // GROWTH, LEAST)
 
@@ -216,7 +216,7 @@ class Fetcher:
 
     @property
     def _in_vain(self) -> bool:
-        """Whether no message of these claims would be sent."""
+        """Whether fetching is useless: another relay has these messages, or this relay shuts down."""
         return self._taken_over or self._leaving()
 
     async def _renew_in_time(self) -> None:

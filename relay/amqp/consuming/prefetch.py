@@ -1,6 +1,6 @@
 """How many messages and bytes of a queue are unacknowledged, and how many messages the broker may therefore send; no I/O.
 
-RabbitMQ limits only the number of messages. If the unacknowledged messages have too many bytes, the messages that are not being written
+RabbitMQ limits only the number of messages. If the unacknowledged messages have too many bytes, those that PostgreSQL is not storing yet
 return to the queue, and the prefetch count is reduced. The count doubles when nothing is unacknowledged and twice as many messages of the
 largest size would fit.
 """
@@ -30,7 +30,7 @@ class PrefetchWindow:
         """Bytes of all unacknowledged messages together."""
 
     def take(self, tag: int, size: int) -> bool:
-        """Note a message; return whether several unacknowledged messages have too many bytes. If so, the prefetch count is reduced."""
+        """Note a message; return whether the unacknowledged ones, if several, have too many bytes. If so, reduce the prefetch count."""
         self._sizes[tag] = size
         self.bytes += size
         self._seen += 1
@@ -54,7 +54,7 @@ class PrefetchWindow:
         """Note that these messages are acknowledged."""
         for tag in tags:
             self.bytes -= self._sizes.pop(tag)
-        # No growth while messages are unacknowledged: the broker does not count them for a new consumer on the same channel.
+        # A larger count takes a new consumer, for which the broker does not count older messages: wait until none is unacknowledged.
         if not self._sizes and self._seen >= self.prefetch:
             if 2 * self.prefetch * self._largest <= self._most_bytes:
                 self.prefetch = min(self._most, 2 * self.prefetch)

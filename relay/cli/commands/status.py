@@ -34,7 +34,7 @@ COUNTED = 10_000
 DEAD_SEEN = 20_000
 """`queue_message_status` counts unacknowledged messages among this many of the newest dead messages; there may be more."""
 LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "lake": 0.0, "retention": 3600.0}
-"""Seconds by which a task may be late: pg_cron runs three of these tasks each minute, and retention each hour."""
+"""Seconds by which a task may be late. pg_cron runs keys, schedules and the sweep each minute, and retention each hour."""
 OVERDUE = {
     "keyed": "messages under a key have been due for {late}, and nothing folds them: start a relay, or `SELECT queue_message_fold()`",
     "schedules": "schedules have been due for {late}: start a relay, or `SELECT queue_message_run_schedules()`",
@@ -43,7 +43,7 @@ OVERDUE = {
     "retention": "retention is {late} late: see the relays' logs; `SELECT * FROM queue_message_retain()` does it or says why",
 }
 BEHIND = "messages under a key have been due for {late}: the relays fold those that were due before, and do not keep up"
-"""In place of the sentence about keys while a relay is alive."""
+"""Replaces the sentence about keys in OVERDUE while a relay is alive."""
 
 Status = dict[str, Any]
 
@@ -89,7 +89,7 @@ def read_status(opened: OperatorSession, *, every: bool = False) -> Status:
 
 def picture(found: Status) -> RenderableType:
     """The human-readable status."""
-    from rich.console import Group  # noqa: PLC0415 - see cli_output
+    from rich.console import Group  # noqa: PLC0415 - see relay.cli.common.output
 
     parts: list[RenderableType] = [_queue(found), _recent_line(found["recent"])]
     if found["lake"]["registered"]:
@@ -103,7 +103,7 @@ def picture(found: Status) -> RenderableType:
 
 
 def _watch(opened: OperatorSession, interval: float, *, every: bool, as_json: bool) -> None:
-    from rich.live import Live  # noqa: PLC0415 - see cli_output
+    from rich.live import Live  # noqa: PLC0415 - see relay.cli.common.output
 
     if as_json:
         while True:
@@ -119,7 +119,7 @@ def _recent(opened: OperatorSession) -> Status:
     rows = opened.rows("read_recent")
     messages, minute = sum(row["messages"] for row in rows), sum(row["last_minute"] for row in rows)
     span = max((row["oldest_seconds"] for row in rows), default=0.0)
-    # If the view is full and all its rows are younger than a minute, there may be more rows: then only the time of these rows counts.
+    # If the view is full and all its rows are younger than a minute, there may be more rows: then the rate is that of these rows alone.
     seconds = max(span, 0.001) if messages == RECENT and span < 60 else 60.0  # noqa: PLR2004 - the query's minute
     results = [{key: row[key] for key in ("result", "error_code", "messages")} for row in rows]
     return {"messages": messages, "seconds": span, "per_second": round(minute / seconds, 2), "results": results}
@@ -217,7 +217,7 @@ def _relay_problems(alive: list[Status]) -> list[str]:
 
 
 def _suspects(waiting: int) -> list[str]:
-    """A problem if a suspect message waits longer than the promised five seconds after the lock time."""
+    """The line about suspects, which the database counts once they have waited five seconds longer than the lock time."""
     return [f"{count(waiting, 'message')} back from an expired lock: each goes out alone, one after the other"] if waiting else []
 
 

@@ -34,11 +34,11 @@ Count = Callable[[CopiedRange], object]
 
 @dataclass(frozen=True)
 class Copied:
-    """The rows of a commit: those that `statement` returns for each cut. `end` becomes the lake's offset.
+    """The rows of one commit: all that `statement` returns for the ranges in `cuts`. `end` becomes the lake's offset.
 
     Args:
         statement: name of the statement that reads a cut; `values` are put into it.
-        position: the lake may already have rows from this transaction on.
+        position: the lake may already have rows of this transaction and of later ones.
     """
 
     statement: str
