@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, get_args
+from typing import Annotated
 
 import typer
 
@@ -12,12 +12,10 @@ from relay.cli.common.arguments import Json
 from relay.cli.common.output import count, named, show_json, show_table
 from relay.cli.common.support import complain, console
 from relay.cli.queue_check.listing import Listing, Wanted, listed
-from relay.cli.queue_check.rows import WaitState
 from relay.cli.queue_check.scan import FIRST
 from relay.message import Position
 
 COLUMNS = ["id", "exchange", "routing_key", "ordering_key", "state", "attempts", "last_error", "waits_for"]
-STATES = get_args(WaitState)
 
 
 def _place(text: str) -> Position:
@@ -32,31 +30,6 @@ def _place(text: str) -> Position:
     return Position(int(found[1]), int(found[2]))
 
 
-def _state(text: str) -> str:
-    """The option --state.
-
-    Raises:
-        typer.BadParameter: there is no such state.
-    """
-    if text not in STATES:
-        raise typer.BadParameter(f"--state must be one of {', '.join(STATES)}.")
-    return text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Conditions:
-    """Which messages; each field is an option (see relay.cli.common.help)."""
-
-    state: Annotated[
-        list[str] | None,
-        typer.Option(parser=_state, metavar="STATE", help=f"Only in this state: {', '.join(STATES)}. May be given several times."),
-    ] = None
-    exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None
-    routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * matches any characters.")] = None
-    ordering_key: Annotated[str | None, typer.Option(help="Only with this ordering key.")] = None
-    code: Annotated[str | None, typer.Option(help="Only if the last attempt failed with this code.")] = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class ListPage:
     """Which part of the queue; each field is an option."""
@@ -66,15 +39,8 @@ class ListPage:
     scan: Annotated[int, typer.Option(min=1, help="Scan at most this many messages of the queue; 100,000 take a few seconds.")] = 100_000
 
 
-def list_waiting(*, conditions: Conditions, page: ListPage, as_json: Json = False) -> None:
+def list_waiting(*, wanted: Wanted, page: ListPage, as_json: Json = False) -> None:
     """List messages of the queue in claim order, with their state and what each waits for. Archived messages are not listed."""
-    wanted = Wanted(
-        states=conditions.state or (),
-        exchange=conditions.exchange,
-        routing_key=conditions.routing_key,
-        ordering_key=conditions.ordering_key,
-        code=conditions.code,
-    )
     with console() as opened:
         found = listed(opened, wanted, page.after or FIRST, limit=page.limit, scan=page.scan)
     if as_json:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
+
+import typer
 
 from relay.cli.queue_check.contexts import WaitContexts
-from relay.cli.queue_check.rows import QueueRow, moment
+from relay.cli.queue_check.rows import QueueRow, WaitState, moment
 from relay.cli.queue_check.scan import rows_after
 from relay.cli.queue_check.wait_reasons import waits_for
 
@@ -22,20 +24,37 @@ Texts = Mapping[str, Any]
 """A row of `describe_waiting.sql`."""
 
 
+STATES: tuple[str, ...] = get_args(WaitState)
+
+
+def _state(text: str) -> str:
+    """The option --state.
+
+    Raises:
+        typer.BadParameter: there is no such state.
+    """
+    if text not in STATES:
+        raise typer.BadParameter(f"--state must be one of {', '.join(STATES)}.")
+    return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """Conditions that a message must all meet; None, or no states, means any."""
+    """Conditions that a message must all meet; each field is an option (see relay.cli.common.help)."""
 
-    states: Sequence[str] = ()
-    exchange: str | None = None
-    routing_key: str | None = None
-    ordering_key: str | None = None
-    code: str | None = None
+    state: Annotated[
+        list[str] | None,
+        typer.Option(parser=_state, metavar="STATE", help=f"Only in this state: {', '.join(STATES)}. May be given several times."),
+    ] = None
+    exchange: Annotated[str | None, typer.Option(help="Only of this exchange.")] = None
+    routing_key: Annotated[str | None, typer.Option(help="Only with this routing key; * matches any characters.")] = None
+    ordering_key: Annotated[str | None, typer.Option(help="Only with this ordering key.")] = None
+    code: Annotated[str | None, typer.Option(help="Only if the last attempt failed with this code.")] = None
 
     def meets(self, row: QueueRow) -> bool:
         """Whether a message meets the conditions on its row."""
         return (
-            (not self.states or row.wait_state in self.states)
+            (not self.state or row.wait_state in self.state)
             and self.exchange in {None, row.exchange}
             and self.ordering_key in {None, row.ordering_key}
         )

@@ -40,6 +40,11 @@ class Rules:
     late: timedelta = timedelta(minutes=5)
     skew: timedelta = timedelta(minutes=1)
 
+    @property
+    def by_sight(self) -> list[str]:
+        """Exchanges whose messages must reach all queues in which such messages were seen."""
+        return [exchange for exchange, names in self.queues.items() if list(names) == [SEEN]]
+
 
 def matched(archive: DataFrame, receipts: DataFrame, rules: Rules) -> DataFrame:
     """The full outer join of receipts and their messages: a receipt without a message and a message without a receipt are kept, with nulls.
@@ -159,12 +164,11 @@ def _with_owed(messages: DataFrame, queues: DataFrame, rules: Rules) -> DataFram
 
     owed = f.lit(None).cast("array<string>")
     for exchange, names in rules.queues.items():
-        if list(names) != [SEEN]:
+        if exchange not in rules.by_sight:
             owed = f.when(f.col("exchange") == exchange, f.array(*map(f.lit, names))).otherwise(owed)
-    by_sight = [exchange for exchange, names in rules.queues.items() if list(names) == [SEEN]]
-    if not by_sight:
+    if not rules.by_sight:
         return messages.withColumn("owed", owed)
-    mine = f.col("exchange").isin(by_sight) & f.col("queue").isNotNull() & (f.col("result") == "success") & f.col("alone")
+    mine = f.col("exchange").isin(rules.by_sight) & f.col("queue").isNotNull() & (f.col("result") == "success") & f.col("alone")
     seen = queues.where(mine)
     seen = seen.groupBy("exchange", "routing_key").agg(f.collect_set("queue").alias("seen"))
     return messages.join(seen, ["exchange", "routing_key"], "left").withColumn("owed", f.coalesce(owed, "seen"))

@@ -33,9 +33,9 @@ EXAMPLES = 20
 MARGIN = timedelta(days=1)
 """How far outside the given time receipts and messages are read. A receipt may be written this long before its message is archived."""
 _ARCHIVE = ["xid", "seq", "id", "exchange", "routing_key", "result", "created_at", "claimed_at", "confirmed_at", "archived_at",
-            "replay_of", "options"]  # fmt: skip
+            "replay_of"]  # fmt: skip
 _COPIES = ("$.CC", "$.cc", "$.BCC", "$.bcc", "$.headers.CC", "$.headers.BCC")
-"""Options by which the broker also sends a message to other routing keys."""
+"""Options by which the broker also sends a message to other routing keys. They are read only if queues are found by sight."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Progress = Callable[[str], None]
 
@@ -195,10 +195,12 @@ def _archive(lake: Lake, spark: SparkSession, rules: Rules) -> DataFrame:
     from pyspark.sql import functions as f  # noqa: PLC0415
 
     around = Selection(since=rules.since - MARGIN, until=rules.until + MARGIN)
-    rows = lake.dataframe(spark, "archive", days=around.days(lake.days("archive")), columns=_ARCHIVE)
-    copied = reduce(or_, (f.get_json_object("options", path).isNotNull() for path in _COPIES))
+    options = ["options"] if rules.by_sight else []
+    rows = lake.dataframe(spark, "archive", days=around.days(lake.days("archive")), columns=[*_ARCHIVE, *options])
+    copies = (f.get_json_object(name, path).isNotNull() for name in options for path in _COPIES)
+    copied = reduce(or_, copies, f.lit(False))  # noqa: FBT003 - a value
     mine = (f.col("archived_at") >= f.lit(around.since)) & (f.col("archived_at") < f.lit(around.until))
-    return rows.where(mine).withColumn("copied", copied).drop("options")
+    return rows.where(mine).withColumn("copied", copied).drop(*options)
 
 
 def _received(lake: Lake, database: Database, spark: SparkSession, question: Question) -> DataFrame:

@@ -63,6 +63,9 @@ class _SecondLook(NamedTuple):
         return _SecondLook(self.sums.and_(more.sums), {**self.examples, **more.examples})
 
 
+_NO_DETAILS = _SecondLook(Sums(Counter(), Counter()), {})
+
+
 def read(lake: Lake, span: ReportSpan, carrier: Carrier, say: Callable[[str], None]) -> Scanned:
     """Scan the rows of a span twice: only the second scan knows which keys and which examples are wanted.
 
@@ -72,7 +75,7 @@ def read(lake: Lake, span: ReportSpan, carrier: Carrier, say: Callable[[str], No
         PipelineError: Spark could not run the scan.
         UnreachableError: the object store does not answer.
     """
-    scan, found, details = _scan(lake, span), _NOTHING, _SecondLook(Sums(Counter(), Counter()), {})
+    scan, found, details = _scan(lake, span), _NOTHING, _NO_DETAILS
     for one in carrier.each(scan.look, scan.tasks):
         found = found.and_(one)
         say(f"{many(found.rows, 'message')} read so far")
@@ -109,12 +112,12 @@ class _SpanScan:
 
     def look_again(self, found: _FirstLook, task: int) -> _SecondLook:
         """Add up the messages of the slowest keys, and read the examples of dead messages that are among this task's rows."""
-        details = _SecondLook(Sums(Counter(), Counter()), {})
+        details = _NO_DETAILS
         for rows in self._rows(task, slow_keys.COLUMNS):
-            details = details.and_(_SecondLook(slow_keys.added_up(rows, found.keys), {}))
+            details = details.and_(_NO_DETAILS._replace(sums=slow_keys.added_up(rows, found.keys)))
         places = [dead.place for dead in found.dead.values() if dead.task == task]
         for rows in self._rows(task, failures.DETAILS) if places else ():
-            details = details.and_(_SecondLook(Sums(Counter(), Counter()), failures.examples(rows, places)))
+            details = details.and_(_NO_DETAILS._replace(examples=failures.examples(rows, places)))
         return details
 
     def _rows(self, task: int, columns: Collection[str]) -> Iterator[pa.RecordBatch]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from relay.cli.commands.list_waiting import STATES
 from relay.cli.queue_check import listing, scan
+from relay.cli.queue_check.listing import STATES
 from tests.support.relays.cli import Cli, Seeded
 from tests.support.servers.logins import login
 
