@@ -138,29 +138,28 @@ def _new(worker: Worker, url: str, lake: str) -> float:
 
 
 def holding(bench: Bench, history: History) -> list[Figure]:
-    """What a driver has in memory at most, before and during an export on a cluster of processes."""
+    """Seconds of an export and a verification on a cluster of processes, and what the driver has in memory at most during each."""
     options = {"spark.executorEnv.PYTHONPATH": str(Path.cwd()), "spark.executor.memory": "1g"}
+    lake, name = bench.emptied("cluster"), f"driver at {history.rows:,} rows"
     with Worker(CLUSTER, bench.folder, options) as worker:
-        before = worker.ask("heap")["bytes"]
-        with machine.watched(worker.pid) as seen:
-            answer = worker.ask("export", url=history.url, lake=bench.emptied("cluster"))
-        assert history.rows == answer["rows"], answer
-        after = worker.ask("heap")["bytes"]
+        heaps = [worker.ask("heap")["bytes"]]
+        figures = [one for job in ("export", "verify") for one in _held(bench, worker, job, history, lake)]
+        heaps.append(worker.ask("heap")["bytes"])
     bench.emptied("cluster")
-    values = {
-        "Python, before": seen.python[0],
-        "Python, at most": max(seen.python),
-        "JVM, before": seen.jvm[0],
-        "JVM, at most": max(seen.jvm),
-        "heap after collection, before": before,
-        "heap after collection, after": after,
-    }
-    rows = f"{history.rows:,} rows"
-    bench.say(f"{rows}: {answer['seconds']:.1f} s, {', '.join(f'{name} {value / machine.MIB:.0f} MiB' for name, value in values.items())}")
-    return [
-        figure(f"driver at {rows}: export", "s", [answer["seconds"]]),
-        *(figure(f"driver at {rows}: {name}", "MiB", [value / machine.MIB]) for name, value in values.items()),
-    ]
+    held = zip(("before", "after"), heaps, strict=True)
+    return [*figures, *(figure(f"{name}: heap after collection, {when}", "MiB", [size / machine.MIB]) for when, size in held)]
+
+
+def _held(bench: Bench, worker: Worker, job: str, history: History, lake: str) -> list[Figure]:
+    with machine.watched(worker.pid) as seen:
+        answer = worker.ask(job, url=history.url, lake=lake)
+    assert history.rows == answer["rows"], answer
+    most = {"Python": max(seen.python) / machine.MIB, "JVM": max(seen.jvm) / machine.MIB}
+    bench.say(
+        f"{job} of {history.rows:,} rows: {answer['seconds']:.1f} s, {', '.join(f'{name} {size:.0f} MiB' for name, size in most.items())}"
+    )
+    name = f"driver at {history.rows:,} rows: {job}"
+    return [figure(name, "s", [answer["seconds"]]), *(figure(f"{name}, {part}", "MiB", [size]) for part, size in most.items())]
 
 
 def short(bench: Bench, rows: int) -> list[Figure]:

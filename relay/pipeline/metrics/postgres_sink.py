@@ -61,6 +61,7 @@ def _replace(database: Database, connection: psycopg.Connection[Any], days: list
             copy.write(block)
     values = {"days": days, "first": days[0], "last": days[-1]}
     deleted = connection.execute(statement("delete_stats"), values).rowcount
+    connection.execute(statement("drop_same_stats"))
     return deleted + connection.execute(statement("write_stats")).rowcount
 
 
