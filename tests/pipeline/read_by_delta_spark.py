@@ -14,14 +14,14 @@ PLAIN = {"timestamp": "unix_micros(`{}`)", "binary": "hex(`{}`)", "date": "CAST(
 """What JSON has no word for."""
 
 
-def main(table: str) -> None:
-    """Read all rows of a table, by its folder or by its name in a catalogue."""
+def main(table: str, order: str) -> None:
+    """Read all rows of a table, by its folder or by its name in a catalogue, in the order of these columns."""
     spark = SparkSession.builder.config("spark.sql.session.timeZone", "Asia/Kolkata").getOrCreate()
-    found = spark.sql(f"SELECT * FROM {table} ORDER BY xid, seq")
+    found = spark.sql(f"SELECT * FROM {table} ORDER BY {order}")
     types = dict(found.dtypes)
     rows = found.selectExpr(*(PLAIN.get(kind, "`{}`").format(name) for name, kind in types.items())).collect()
     print(json.dumps({"types": types, "rows": [list(row) for row in rows]}))  # noqa: T201
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

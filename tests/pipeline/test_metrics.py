@@ -298,14 +298,16 @@ def test_a_lock_that_stays_is_a_sentence_and_changes_nothing(
 
 
 def test_a_first_run_reads_the_numbers_once(run: Run, lake: Lake, database: Database, database_url: str) -> None:
-    """VACUUM has seen the table empty, so PostgreSQL plans for no row. An INSERT that reads its own table read 100 pages for each row here."""
+    """VACUUM has seen the table empty, so PostgreSQL plans for no row. A plan that reads it again for each row reads 200,000 pages."""
     append(lake, *(row(number, at=NOON + number * timedelta(minutes=5)) for number in range(2000)))
     with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE queue_message_stats_window")
     assert run().windows == 2000
     with database.connection() as connection:
         connection.execute("SELECT pg_stat_force_next_flush()")
-        pages = connection.execute("SELECT heap_blks_hit FROM pg_statio_user_tables WHERE relname = 'queue_message_stats_window'").fetchone()
+        pages = connection.execute(
+            "SELECT heap_blks_hit FROM pg_statio_user_tables WHERE relname = 'queue_message_stats_window'"
+        ).fetchone()
     assert pages is not None
     assert 2000 < pages[0] < 20_000
 

@@ -110,7 +110,9 @@ def test_a_metastore_leads_to_the_lake_by_name(
         assert "outbox.stats_day: not in the lake yet" in printed
         archived({"routing_key": "later"})
         export(messages, database)
-        found = told(run_reader("python", Path(__file__).parent / "read_by_delta_spark.py", "outbox.archive", home=home, settings=spark))
+        found = told(
+            run_reader("python", Path(__file__).parent / "read_by_delta_spark.py", "outbox.archive", "xid, seq", home=home, settings=spark)
+        )
 
     assert in_postgres(database_url) == found.rows
     assert 5 == len(found.rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,9 +37,13 @@ def in_lake(lake: Lake) -> list[tuple[Any, ...]]:
     return rows_of(lake.dataset("archive").to_table())
 
 
-def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
-    """Rows of the archive's columns, in the form of AS_TEXT."""
-    table = table.sort_by([("xid", "ascending"), ("seq", "ascending")])
+IDENTITY = ("xid", "seq")
+"""Columns of the archive that no two rows have in common."""
+
+
+def rows_of(table: pa.Table, order: Sequence[str] = IDENTITY) -> list[tuple[Any, ...]]:
+    """Rows in the form of AS_TEXT, in the order of these columns."""
+    table = table.sort_by([(name, "ascending") for name in order])
     return list(zip(*(_plain(table[name]).to_pylist() for name in table.column_names), strict=True))
 
 

@@ -30,22 +30,27 @@ _DELTA = (
     f"spark.driver.extraJavaOptions {' '.join(SHORT_LIVED)}",
 )
 """What the format needs, and what keeps a test small."""
+_BYTES = ("BLOB", "binary")
+"""How the readers call bytes."""
 _SECONDS = 300.0
 """For a program that starts a Spark on a busy machine."""
 
 
 class Seen(NamedTuple):
-    """What a reader sees of the archive: the type of each column by the reader's own name, and rows in the form of AS_TEXT, by identity."""
+    """What a reader sees of a table: the type of each column by the reader's own name, and rows in order, in the form of AS_TEXT."""
 
     types: dict[str, str]
     rows: Rows
 
 
 def told(printed: str) -> Seen:
-    """What a reader printed as JSON, with bodies in hexadecimal."""
+    """What a reader printed as JSON, with bytes in hexadecimal."""
     found = json.loads(printed)
-    body = list(found["types"]).index("body")
-    rows = [(*row[:body], None if row[body] is None else bytes.fromhex(row[body]), *row[body + 1 :]) for row in found["rows"]]
+    in_bytes = [kind in _BYTES for kind in found["types"].values()]
+    rows = [
+        tuple(bytes.fromhex(value) if hexed and value is not None else value for hexed, value in zip(in_bytes, row, strict=True))
+        for row in found["rows"]
+    ]
     return Seen(found["types"], rows)
 
 
