@@ -61,7 +61,7 @@ unit: $(STAMP) ## the tests that need no server
 	@$(BIN)/python -m pytest -q tests/unit
 
 RUN := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
-test: lint types imports ## lint, types, imports and tests on private servers, WORKERS=2 at a time; of the slow tests a third, by the day
+test: lint types imports ## lint, types, imports and tests on private servers, WORKERS=2 at a time; of the slow tests a quarter, by the day
 	@echo "test: $(TESTS)"
 	@TEST_PART=$${TEST_PART:-today} $(RUN) $(TESTS)
 

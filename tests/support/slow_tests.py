@@ -1,4 +1,4 @@
-"""Slow tests take turns: with TEST_PART=2/3 only the second third of them runs, and every other test; by default all do.
+"""Slow tests take turns: with TEST_PART=2/4 only the second quarter of them runs, and every other test; by default all do.
 
 Slow is what starts processes of its own (the folders in `TURNS`), and what `tests/slow_tests.json` names: `--write-slow-tests` writes it.
 """
@@ -16,13 +16,13 @@ import pytest
 
 NOTED = Path(__file__).parents[1] / "slow_tests.json"
 """Seconds by node id."""
-SLOW = 3.0
-"""Seconds from which a test takes turns: on two cores one test in ten takes longer, and they take nine tenths of the time."""
+SLOW = 1.0
+"""Seconds from which a test takes turns: one test in ten takes longer, and they take nine tenths of the time."""
 TURNS = tuple(f"tests/{folder}/" for folder in ("acceptance", "compatibility", "examples", "faults", "pipeline", "security"))
 """Folders whose tests start relays, brokers, Spark or other languages: each takes turns, and counts as much as was noted or that time."""
-PARTS = 3
+PARTS = 4
 PART = "TEST_PART"
-"""A part such as 2/3, or `today` for the part whose day it is."""
+"""A part such as 2/4, or `today` for the part whose day it is."""
 
 Part = tuple[int, int]
 
