@@ -9,6 +9,8 @@ GAUGES: Mapping[str, str] = {
     "ready": "Messages that could be claimed now.",
     "locked": "Messages claimed by some relay.",
     "delayed": "Messages that wait for their time or for another try; beyond 10,000 an estimate in a large queue.",
+    "scheduled": "Delayed messages without a failed attempt.",
+    "retrying": "Delayed messages that wait for another attempt, up to 10,000.",
     "oldest_seconds": "Age of the oldest message that could be claimed now.",
     "dead_unacknowledged": "Dead messages that no operator has acknowledged, of the 20,000 newest.",
     "blocked_keys": "Ordering keys that stand still.",

@@ -31,6 +31,8 @@ RESULTS = 10
 """Most pairs of result and code that are listed for the newest messages. Programs choose codes, so there may be thousands."""
 COUNTED = 10_000
 """The most parked keys that `queue_message_status` counts; there may be more."""
+RETRIES = 10_000
+"""The most messages that wait for another attempt that `queue_message_status` counts; there may be more."""
 DEAD_SEEN = 20_000
 """`queue_message_status` counts unacknowledged messages among this many of the newest dead messages; there may be more."""
 LATE = {"keyed": 60.0, "schedules": 60.0, "sweep": 300.0, "lake": 0.0, "retention": 3600.0}
@@ -135,9 +137,10 @@ def _queue(found: Status) -> str:
     about = "" if queue["counted"] else "about "
     keyed = f"; {count(queue['keyed'], 'message')} under a key" if queue["keyed"] else ""
     oldest = f", the oldest for {length(queue['oldest_seconds'])}" if queue["oldest_seconds"] else ""
+    retries = f"{'at least ' if queue['retrying'] >= RETRIES else ''}{queue['retrying']} retrying"
     return (
         f"{about}{count(queue['waiting'], 'message waits', 'messages wait')} in schema {found['schema']}: "
-        f"{queue['ready']} ready{oldest}, {queue['locked']} locked, {queue['delayed']} delayed{keyed}"
+        f"{queue['ready']} ready{oldest}, {queue['locked']} locked, {queue['scheduled']} scheduled, {retries}{keyed}"
     )
 
 

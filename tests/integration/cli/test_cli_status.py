@@ -101,7 +101,9 @@ def test_status_says_why_messages_wait_for_another_attempt(cli: Cli, seeded: See
         "3 messages wait for another attempt: nacked, exchange 'mail'; next in 3 h",
         "2 messages wait for another attempt: exchange_missing, exchange 'ordesr: all'; next in 90 min",
     ] == lines
-    assert [("nacked", 3), ("exchange_missing", 2)] == [(row["error_code"], row["messages"]) for row in cli.json("status")["retrying"]]
+    found = cli.json("status")
+    assert [("nacked", 3), ("exchange_missing", 2)] == [(row["error_code"], row["messages"]) for row in found["retrying"]]
+    assert (6, 1, 5) == tuple(found["queue"][name] for name in ("delayed", "scheduled", "retrying"))
 
 
 def test_scheduled_messages_hide_no_message_that_failed(cli: Cli, seeded: Seeded) -> None:
@@ -113,6 +115,18 @@ def test_scheduled_messages_hide_no_message_that_failed(cli: Cli, seeded: Seeded
     assert [("exchange_missing", 1)] == [(row["error_code"], row["messages"]) for row in found["retrying"]]
     assert 1 == found["queue"]["blocked_keys"]
     assert ["victim"] == [row["ordering_key"] for row in cli.json("key", "list")]
+
+
+@pytest.mark.parametrize(("retries", "said"), [(9_999, "1 scheduled, 9999 retrying"), (10_001, "2 scheduled, at least 10000 retrying")])
+def test_scheduled_messages_are_counted_apart_from_retries(cli: Cli, seeded: Seeded, retries: int, said: str) -> None:
+    """Up to ten thousand retries; those beyond count as scheduled."""
+    seeded.insert(available_at="2031-01-01T00:00:00Z")
+    seeded.run("INSERT INTO queue_message (exchange) SELECT 'retried' FROM generate_series(1, %s)", retries)
+    seeded.run(
+        "UPDATE queue_message SET available_at = now() + interval '1 h', attempts = 1, last_error = 'nacked: no' WHERE exchange = 'retried'"
+    )
+
+    assert f"0 ready, 0 locked, {said}" in " ".join(cli("status").split())
 
 
 def test_reasons_that_are_not_shown_are_counted(cli: Cli, seeded: Seeded) -> None:

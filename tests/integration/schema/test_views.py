@@ -101,7 +101,8 @@ async def test_the_status_counts(queue: Queue, store: MadeStore) -> None:
     status = await queue.value("SELECT to_jsonb(s) FROM queue_message_status s")
 
     expected = {
-        "waiting": 4, "locked": 1, "delayed": 1, "ready": 2, "counted": True, "dead_unacknowledged": 1, "blocked_keys": 0,
+        "waiting": 4, "locked": 1, "delayed": 1, "scheduled": 1, "retrying": 0, "ready": 2, "counted": True,
+        "dead_unacknowledged": 1, "blocked_keys": 0,
         "paused_exchanges": 1, "relays_alive": 0, "partition_days_ahead": 7, "notification_queue_usage": 0,
         "export_lag_seconds": None, "export_unverified_days": None, "export_differing_partitions": 0,
     }  # fmt: skip
