@@ -117,6 +117,25 @@ def test_scheduled_messages_hide_no_message_that_failed(cli: Cli, seeded: Seeded
     assert ["victim"] == [row["ordering_key"] for row in cli.json("key", "list")]
 
 
+def test_a_rate_covers_the_time_that_was_counted(cli: Cli, seeded: Seeded) -> None:
+    """The view has the newest 5,000 messages: if all are younger than a minute, there may be more, so the rate is that of their time."""
+    seeded.run(
+        "INSERT INTO queue_message_archive "
+        "(xid, seq, id, exchange, routing_key, content, options, created_at, archived_at, attempts, result, handled_by) "
+        "SELECT '9', n, gen_random_uuid(), 'e', '', '1', '{}', now(), now() - interval '20 s' * n / 5500, 1, 'success', 'relay' "
+        "FROM generate_series(1, 5500) AS n"
+    )
+
+    recent = cli.json("status")["recent"]
+
+    assert (5000, pytest.approx(18, abs=3), pytest.approx(275, abs=50)) == (
+        recent["messages"],
+        recent["rate_seconds"],
+        recent["per_second"],
+    )
+    assert re.search(r"2\d\d(\.\d+)? messages a second in the last (1[5-9]|2\d) s; the newest 5000 within", " ".join(cli("status").split()))
+
+
 @pytest.mark.parametrize(("retries", "said"), [(9_999, "1 scheduled, 9999 retrying"), (10_001, "2 scheduled, at least 10000 retrying")])
 def test_scheduled_messages_are_counted_apart_from_retries(cli: Cli, seeded: Seeded, retries: int, said: str) -> None:
     """Up to ten thousand retries; those beyond count as scheduled."""

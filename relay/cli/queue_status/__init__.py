@@ -1,0 +1,1 @@
+"""`relay status`: reads the figures of the queue, and words them."""
