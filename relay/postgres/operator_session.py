@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from select import select
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Self
 
 import psycopg
@@ -50,11 +50,12 @@ _ADVICE: Mapping[type[psycopg.Error], str] = {
     "primary, turn default_transaction_read_only off for this role and database",
     errors.LockNotAvailable: "Another session holds a lock that this needs, and nothing was changed: try again; if it comes again, look "
     "for a migration, a long transaction or VACUUM FULL in pg_stat_activity and let it end",
+    errors.QueryCanceled: "PostgreSQL cancelled the statement: it took longer than statement_timeout allows, or somebody cancelled it",
     errors.ProgramLimitExceeded: "A value is beyond a limit of PostgreSQL, such as a gigabyte for a text",
     errors.UniqueViolation: "A message with this id is in the queue already",
 }
-_WAITING_HELPS = ("40", "53", "55P03")
-"""SQLSTATEs, or their beginnings, whose cause is outside the statement: another transaction, a full disk, a lock."""
+_WAITING_HELPS = ("40", "53", "55P03", "57014")
+"""SQLSTATEs, or their beginnings, whose cause is outside the statement: another transaction, a full disk, a lock, a cancellation."""
 _VALUES = {"22", "54", "XX"}
 """Classes of SQLSTATE whose cause is a value in a row: not convertible, beyond a limit of PostgreSQL, damaged."""
 
@@ -64,7 +65,10 @@ class RefusedError(RelayError):
 
 
 class BusyError(RefusedError):
-    """Another session's lock or transaction was in the way, or the server lacked room. The connection still works, and waiting may help."""
+    """Another session's lock or transaction was in the way, the server lacked room or time, or somebody cancelled the statement.
+
+    The connection still works, and waiting may help.
+    """
 
 
 class UnreadableError(RefusedError):
@@ -83,14 +87,14 @@ class OperatorSession:
     Args:
         conninfo: a libpq connection string or URL; empty for the environment's PG variables.
         schema: where the tables are.
-        lock_timeout: how long a statement waits for another session's lock, in PostgreSQL's format; None keeps the role's setting. Give it
+        limits: settings of the session, such as lock_timeout, in PostgreSQL's format; the role's settings apply to all others. Give limits
             only if no pooler lets other clients use the session.
 
     """
 
-    def __init__(self, conninfo: str, *, schema: str, lock_timeout: str | None = None) -> None:
+    def __init__(self, conninfo: str, *, schema: str, limits: Mapping[str, str] = MappingProxyType({})) -> None:
         self._conninfo = conninfo
-        self._lock_timeout = lock_timeout
+        self._limits = limits
         self._statements = Statements(schema)
         self._notified = False
         self.schema = schema
@@ -127,8 +131,9 @@ class OperatorSession:
             pin(self.connection)
             read_anything(self.connection)
             self.connection.pgconn.notify_handler = self._note
-            if self._lock_timeout is not None:
-                self.connection.execute(text("set_settings").encode(), {"names": ["lock_timeout"], "values": [self._lock_timeout]})
+            if self._limits:
+                values = {"names": list(self._limits), "values": list(self._limits.values())}
+                self.connection.execute(text("set_settings").encode(), values)
         except psycopg.Error:
             self.connection.close()
             raise

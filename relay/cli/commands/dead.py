@@ -30,6 +30,8 @@ def list_dead(
     *,
     acknowledged: Annotated[bool, typer.Option("--all", help="Also list acknowledged messages.")] = False,
     exchange: Annotated[str | None, typer.Option(help="Only messages of this exchange.")] = None,
+    routing_key: Annotated[str | None, typer.Option(help="Only messages with this routing key.")] = None,
+    code: Annotated[str | None, typer.Option(help="Only messages with this code.")] = None,
     result: Annotated[
         DeadResult | None, typer.Option(metavar="RESULT", help="Only messages with this result: rejected, failed or lock_expired.")
     ] = None,
@@ -38,12 +40,25 @@ def list_dead(
 ) -> None:
     """List unacknowledged dead messages, the newest first."""
     with console() as opened:
-        wanted = None if result is None else result.value
-        rows = opened.rows("list_dead", acknowledged=acknowledged, exchange=exchange, result=wanted, most=limit)
+        names = {"exchange": exchange, "routing_key": routing_key, "code": code, "result": None if result is None else result.value}
+        rows = opened.rows("list_dead", acknowledged=acknowledged, **names, most=limit)
     if as_json:
         show_json(rows)
         return
     show_table([_list_row(row) for row in rows], ["id", "archived_at", "sent_to", "why"], nothing="no dead messages")
+
+
+@app.command("groups")
+def group_dead(
+    *, limit: Annotated[int, typer.Option(min=1, max=10_000, help="List at most this many groups.")] = 20, as_json: Json = False
+) -> None:
+    """Count unacknowledged dead messages by exchange, routing key and code, the most first; of the newest 20,000 dead messages."""
+    with console() as opened:
+        rows = opened.rows("group_dead", most=limit)
+    if as_json:
+        show_json(rows)
+        return
+    show_table([_group_row(row) for row in rows], ["messages", "newest_at", "sent_to", "why"], nothing="no dead messages")
 
 
 @app.command("show")
@@ -169,6 +184,12 @@ def _list_row(row: dict[str, Any]) -> dict[str, Any]:
     answer = f"; acknowledged by {row['acknowledged_by']}" if row["acknowledged_at"] else ""
     why = f"{row['result']}{code} after {count(row['attempts'], 'attempt')}: {row['error_detail'] or 'no detail'}{answer}"
     return {"id": row["id"], "archived_at": row["archived_at"], "sent_to": _sent_to(row), "why": why}
+
+
+def _group_row(row: dict[str, Any]) -> dict[str, Any]:
+    why = " ".join(filter(None, (row["result"], f"({row['error_code']})" if row["error_code"] else "")))
+    detail = f": {row['newest_detail']}" if row["newest_detail"] else ""
+    return {"messages": row["messages"], "newest_at": row["newest_at"], "sent_to": _sent_to(row), "why": f"{why}{detail}"}
 
 
 def _sent_to(row: dict[str, Any]) -> str:

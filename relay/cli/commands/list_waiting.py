@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from relay.cli.common.arguments import Json
+from relay.cli.common.arguments import Json, place
 from relay.cli.common.output import count, named, show_json, show_table
 from relay.cli.common.support import complain, console
 from relay.cli.queue_check.listing import Listing, Wanted, listed
@@ -18,23 +17,11 @@ from relay.message import Position
 COLUMNS = ["id", "exchange", "routing_key", "ordering_key", "state", "attempts", "last_error", "waits_for"]
 
 
-def _place(text: str) -> Position:
-    """The option --after.
-
-    Raises:
-        typer.BadParameter: it is no place.
-    """
-    found = re.fullmatch(r"(\d{1,20})/(-?\d{1,18})", text, re.ASCII)
-    if not found:
-        raise typer.BadParameter("--after must be XID/SEQ, as this command prints it.")
-    return Position(int(found[1]), int(found[2]))
-
-
 @dataclass(frozen=True, kw_only=True)
 class ListPage:
     """Which part of the queue; each field is an option."""
 
-    after: Annotated[Position | None, typer.Option(parser=_place, metavar="XID/SEQ", help="Continue after this place.")] = None
+    after: Annotated[Position | None, typer.Option(parser=place, metavar="XID/SEQ", help="Continue after this place.")] = None
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most this many messages.")] = 100
     scan: Annotated[int, typer.Option(min=1, help="Scan at most this many messages of the queue; 100,000 take a few seconds.")] = 100_000
 

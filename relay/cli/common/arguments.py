@@ -9,6 +9,7 @@ from uuid import UUID
 import typer
 
 from relay.cli.common.help import ID
+from relay.message import Position
 
 Exchange = Annotated[str, typer.Argument(help="Name of the exchange; '' is the default exchange.")]
 OrderingKey = Annotated[str, typer.Argument(metavar="KEY", help="The ordering key.")]
@@ -41,6 +42,18 @@ class Archived(NamedTuple):
     def __str__(self) -> str:
         """The text from which `of` reads this object."""
         return f"{self.id}@{self.xid}/{self.seq}" if self.xid else str(self.id)
+
+
+def place(text: str) -> Position:
+    """Read XID/SEQ, as the option --after has it.
+
+    Raises:
+        typer.BadParameter: the text has another form.
+    """
+    found = re.fullmatch(r"(\d{1,20})/(-?\d{1,18})", text, re.ASCII)
+    if not found:
+        raise typer.BadParameter("--after must be XID/SEQ, as this command prints it.")
+    return Position(int(found[1]), int(found[2]))
 
 
 MessageIds = Annotated[list[UUID], typer.Argument(metavar="ID...", help="Ids of messages.")]

@@ -72,8 +72,8 @@ def session() -> Iterator[OperatorSession]:
 
     chosen = settings()
     conninfo = (chosen.listen_url or chosen.database_url).get_secret_value()
-    patience = "1s" if chosen.listen_url or chosen.prepare else None
-    with OperatorSession(conninfo, schema=chosen.schema_name, lock_timeout=patience) as opened:
+    limits = {"lock_timeout": "1s"} if chosen.listen_url or chosen.prepare else {}
+    with OperatorSession(conninfo, schema=chosen.schema_name, limits=limits) as opened:
         yield opened
 
 

@@ -21,18 +21,19 @@ def picture(found: Status) -> RenderableType:
     """The human-readable status."""
     from rich.console import Group  # noqa: PLC0415 - see relay.cli.common.output
 
-    parts: list[RenderableType] = [_queue(found), _recent_line(found["recent"])]
+    parts: list[RenderableType] = [queue_line(found), recent_line(found["recent"])]
     if found["lake"]["registered"]:
         parts.append(found["lake"]["words"])
     if found["relays"]:
         columns = ["relay", "host", "broker", "listen", "in_flight", "lanes", "heard"]
-        parts += ["", table([_relay_row(row) for row in found["relays"]], columns)]
+        parts += ["", table([relay_row(row) for row in found["relays"]], columns)]
     parts += problems(found)
     # Foreign text, such as names of relays and exchanges, is cleaned here, because Rich does not remove escape codes.
     return Group(*(words(part) if isinstance(part, str) else part for part in parts))
 
 
-def _queue(found: Status) -> str:
+def queue_line(found: Status) -> str:
+    """What waits, in a sentence."""
     queue = found["queue"]
     about = "" if queue["counted"] else "about "
     keyed = f"; {count(queue['keyed'], 'message')} under a key" if queue["keyed"] else ""
@@ -44,7 +45,8 @@ def _queue(found: Status) -> str:
     )
 
 
-def _recent_line(recent: Status) -> str:
+def recent_line(recent: Status) -> str:
+    """What was settled last, in a sentence."""
     if not recent["messages"]:
         return "nothing was settled yet"
     shown, others = recent["results"][:RESULTS], recent["results"][RESULTS:]
@@ -58,7 +60,8 @@ def _recent_line(recent: Status) -> str:
     return f"{count(recent['per_second'], 'message')} a second in the last {over}; {newest} within {length(recent['seconds'])}: {results}"
 
 
-def _relay_row(row: Status) -> Status:
+def relay_row(row: Status) -> Status:
+    """A relay in seven columns."""
     state = row["state"]
     return {
         "relay": f"{row['name']} ({row['id']}, {row['version']})",

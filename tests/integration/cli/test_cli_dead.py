@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from relay.cli.common.output import quoted
 from tests.support.relays.cli import Cli, Seeded
@@ -22,12 +24,41 @@ def test_dead_messages_are_listed_until_they_are_acknowledged(cli: Cli, seeded: 
     assert [failed] == [row["id"] for row in cli.json("dead", "list", "--exchange", "audit")]
     assert [rejected] == [row["id"] for row in cli.json("dead", "list", "--result", "rejected")]
     assert [rejected] == [row["id"] for row in cli.json("dead", "list", "--limit", "1")]
+    assert [failed] == [row["id"] for row in cli.json("dead", "list", "--code", "unroutable", "--routing-key", "")]
 
     assert "1 acknowledged\n" == cli("dead", "ack", failed, "--note", "known")
     assert [rejected] == [row["id"] for row in cli.json("dead", "list")]
     assert "1 acknowledged, 1 was already\n" == cli("dead", "ack", failed, rejected)
     assert "no dead messages\n" == cli("dead", "list")
     assert {failed, rejected} == {row["id"] for row in cli.json("dead", "list", "--all")}
+
+
+def test_dead_messages_are_counted_by_reason(cli: Cli, seeded: Seeded) -> None:
+    """By exchange, routing key, result and code, the most first, with the newest error; acknowledged ones do not count."""
+    for detail in ("old", "new"):
+        seeded.archive("failed", "unroutable", detail, exchange="audit", routing_key="k")
+    seeded.archive("failed", "expired", exchange="audit", routing_key="k")
+    cli("dead", "ack", seeded.archive("failed", "expired", exchange="audit", routing_key="k"))
+
+    groups = cli.json("dead", "groups")
+
+    named = [
+        (row["messages"], row["exchange"], row["routing_key"], row["result"], row["error_code"], row["newest_detail"]) for row in groups
+    ]
+    assert [(2, "audit", "k", "failed", "unroutable", "new"), (1, "audit", "k", "failed", "expired", None)] == named
+    assert [(2, 3)] * 2 == [(row["all_groups"], row["all_messages"]) for row in groups]
+    assert 1 == len(cli.json("dead", "groups", "--limit", "1"))
+    assert "failed (unroutable): new" in cli("dead", "groups")
+
+
+def test_a_cancelled_statement_is_not_taken_for_a_lost_server(cli: Cli, database_url: str) -> None:
+    """The sentence names the setting that may have ended it."""
+    with psycopg.connect(database_url) as other:
+        other.execute("LOCK TABLE queue_message_archive IN ACCESS EXCLUSIVE MODE")
+        limited = make_conninfo(database_url, options="-c statement_timeout=100ms")
+        sentence = cli.refused("dead", "list", code=1, RELAY_DATABASE_URL=limited)
+
+    assert "it took longer than statement_timeout allows, or somebody cancelled it" in sentence
 
 
 def test_several_answers_are_all_or_none(cli: Cli, seeded: Seeded) -> None:

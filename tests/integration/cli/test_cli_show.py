@@ -244,7 +244,7 @@ def test_a_message_that_was_replayed_with_its_id_is_one(cli: Cli, seeded: Seeded
 
 def test_the_newest_of_many_messages_with_one_id_are_shown(cli: Cli, seeded: Seeded, monkeypatch: pytest.MonkeyPatch) -> None:
     """Producers choose ids. A line says that there are more."""
-    monkeypatch.setattr("relay.cli.commands.show.SHOWN", 3)
+    monkeypatch.setattr("relay.cli.queue_check.story.SHOWN", 3)
     id_ = seeded.archive("failed")
     for number in range(4):
         seeded.run("INSERT INTO queue_message (id, exchange, routing_key) VALUES (%s, 'orders', %s)", id_, str(number))

@@ -182,7 +182,7 @@ def test_a_connection_by_a_pooler_keeps_its_own_patience(monkeypatch: pytest.Mon
 
 def test_a_connection_whose_settings_fail_is_closed(database_url: str) -> None:
     """A watch tries again and again, and would take every connection that the server has."""
-    opened = OperatorSession(database_url, schema="public", lock_timeout="never")
+    opened = OperatorSession(database_url, schema="public", limits={"lock_timeout": "never"})
     with pytest.raises(StoreError), opened:
         pass
     assert opened.connection.closed
@@ -266,7 +266,7 @@ class _Teller:
 @pytest.fixture
 def opened(database_url: str) -> Iterator[OperatorSession]:
     """A watch's connection."""
-    with OperatorSession(database_url, schema="public", lock_timeout="1s") as made:
+    with OperatorSession(database_url, schema="public", limits={"lock_timeout": "1s"}) as made:
         yield made
 
 
