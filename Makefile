@@ -28,10 +28,10 @@ $(VENV)/.%: requirements/%.txt .ci/make-venv .ci/install
 	@touch $@
 
 lock: $(STAMP) ## resolve the dependencies again into requirements/
-	@$(LOCK) --upgrade pyproject.toml --output-file requirements/runtime.txt
-	@$(LOCK) --upgrade pyproject.toml --constraints requirements/runtime.txt --extra dev --extra local --extra pipeline --output-file requirements/dev.txt
-	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local - pyproject.toml --output-file requirements/demo.txt
-	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra local --extra pipeline - pyproject.toml --output-file requirements/pipeline.txt
+	@$(LOCK) --upgrade pyproject.toml --extra console --output-file requirements/runtime.txt
+	@$(LOCK) --upgrade pyproject.toml --constraints requirements/runtime.txt --extra console --extra dev --extra local --extra pipeline --output-file requirements/dev.txt
+	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra console --extra local - pyproject.toml --output-file requirements/demo.txt
+	@printf '%s\n' 'hatchling>=1.27' 'editables>=0.5' | $(LOCK) --constraints requirements/dev.txt --extra console --extra local --extra pipeline - pyproject.toml --output-file requirements/pipeline.txt
 	@echo 'hatchling>=1.27' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/build.txt -
 	@printf '%s\n' 'zensical>=0.0.73' 'mkdocstrings-python>=2' | $(LOCK) --upgrade --output-file requirements/docs.txt -
 	@echo 'mutmut>=3.8' | $(LOCK) --constraints requirements/dev.txt --output-file requirements/mutation.txt -

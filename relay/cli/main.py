@@ -20,6 +20,7 @@ from relay.cli.commands.status import status
 from relay.cli.commands.work import work
 from relay.cli.common.output import count
 from relay.cli.common.support import REFUSED, Commands, complain, new_group, refuse, settings
+from relay.cli.console.command import console
 
 if TYPE_CHECKING:
     from relay.config.settings import Settings
@@ -126,6 +127,7 @@ app.command()(enqueue)
 app.command()(status)
 app.command("list")(list_waiting)
 app.command()(check)
+app.command()(console)
 app.command()(admit.grant)
 app.command()(admit.revoke)
 app.command()(show)

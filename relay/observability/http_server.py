@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
-import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,10 +16,10 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from relay.errors import SettingsError
+from relay.net.local_hosts import LocalHostsOnly
 from relay.net.transport_security import is_here
 from relay.observability.http_acceptor import Acceptor
 from relay.observability.metrics_pages import Page, Pages
@@ -40,8 +38,8 @@ _HEAD_BYTES, _HEAD_LINES = 8 << 10, 64
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 _BACKLOG = 2048
 """Connections that may wait to be accepted; the next client retries only after a second."""
-_HOST = re.compile(r"(?:\[(?P<address>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]*)?")
-"""The header Host: an address in brackets or a name, and a port (RFC 9110, 7.2)."""
+_FOREIGN = "This listens on loopback: ask for localhost or an address, or set RELAY_HTTP_HOST to the name.\n"
+"""The answer to a request by another name."""
 
 
 class HttpServer:
@@ -122,7 +120,7 @@ class HttpServer:
     def _app(self, bound: socket.socket) -> Starlette:
         loopback = is_here(bound.getsockname()[0])
         return Starlette(
-            middleware=[Middleware(_LocalHostsOnly, name=self.host)] if loopback else [],
+            middleware=[Middleware(LocalHostsOnly, name=self.host, sentence=_FOREIGN)] if loopback else [],
             routes=[
                 Route("/metrics", self._answer_metrics, methods=["GET"]),
                 Route("/livez", self._answer_livez, methods=["GET"]),
@@ -164,32 +162,6 @@ def _config(app: Starlette) -> uvicorn.Config:
         timeout_graceful_shutdown=1,
         h11_max_incomplete_event_size=_HEAD_BYTES,
     )
-
-
-class _LocalHostsOnly:
-    """On loopback, allows only requests whose header Host is an address or a name of this machine.
-
-    This prevents DNS rebinding, by which a foreign web page points its own name at 127.0.0.1 and reads the response.
-    """
-
-    def __init__(self, app: ASGIApp, name: str) -> None:
-        self._app = app
-        self._names = {"", "localhost", name.lower()}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
-        host = _HOST.fullmatch(dict(scope.get("headers", [])).get(b"host", b"").decode("latin-1").lower())
-        if host and ((name := host["name"]) in self._names or _is_address(host["address"] or name or "")):
-            await self._app(scope, receive, send)
-        else:
-            sentence = "This listens on loopback: ask for localhost or an address, or set RELAY_HTTP_HOST to the name.\n"
-            await Response(sentence, 403, media_type="text/plain")(scope, receive, send)
-
-
-def _is_address(name: str) -> bool:
-    with suppress(ValueError):
-        return bool(ipaddress.ip_address(name))
-    return False
 
 
 class _Server(uvicorn.Server):

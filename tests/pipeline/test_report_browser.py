@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Dialog, Page, Request
 
 from relay.pipeline.report.page import render
-from tests.pipeline.browser import OVERFLOWING, chromium
+from tests.support.browser import OVERFLOWING, chromium
 from tests.support.lake import reports
 
 MADE = {made.__name__: made for made in (reports.busy, reports.hostile, reports.quiet, reports.empty, reports.tiny)}

@@ -18,12 +18,12 @@ FLAGS = (
     "--disable-sync",
 )  # fmt: skip
 
-OVERFLOWING = """() => {
+OVERFLOWING = """scrolling => {
   const wide = document.documentElement.clientWidth, found = [];
   const seen = element => element.getBoundingClientRect().width > 1;
   for (const element of [document.documentElement, ...document.querySelectorAll("body, body *:not(svg):not(svg *)")].filter(seen)) {
     const style = getComputedStyle(element), box = element.getBoundingClientRect();
-    if (/auto|scroll/.test(style.overflowX)) continue;
+    if (/auto|scroll/.test(style.overflowX) || (scrolling && element.parentElement?.closest(scrolling))) continue;
     if (style.display !== "inline" && element.scrollWidth > element.clientWidth + 1)
       found.push(`${element.tagName} is ${element.scrollWidth} wide in ${element.clientWidth}: ${element.textContent.trim().slice(0, 40)}`);
     if (box.right > wide + 1 || box.left < -1) found.push(`${element.tagName} ends at ${box.right} of ${wide}`);
@@ -38,7 +38,7 @@ OVERFLOWING = """() => {
   }
   return found;
 }"""
-"""What is wider than its place: elements, unless they scroll, and labels of plots."""
+"""What is wider than its place: elements, unless they scroll or are within one that a selector names, and labels of plots."""
 
 
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrowserContext]:

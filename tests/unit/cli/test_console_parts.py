@@ -1,0 +1,82 @@
+"""What the console keeps in memory: its link, its sessions, its newest figures."""
+
+from __future__ import annotations
+
+import pytest
+
+from relay.cli.console.access import SESSION_SECONDS, LinkKeys
+from relay.cli.console.latest import Latest
+
+
+class Clock:
+    """Seconds that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """The time."""
+        return self.now
+
+
+def test_a_key_opens_one_session_and_the_next_key_is_announced() -> None:
+    """No key is announced twice."""
+    announced: list[str] = []
+    keys = LinkKeys(announced.append)
+
+    first = keys.enter(announced[0])
+
+    assert first is not None
+    assert keys.knows(first)
+    assert keys.enter(announced[0]) is None
+    assert 2 == len(set(announced))
+    assert keys.enter(announced[1]) not in {None, first}
+
+
+@pytest.mark.parametrize("key", ["", "x", "\u00e9", "k" * 100_000])
+def test_a_key_that_was_not_announced_opens_nothing(key: str) -> None:
+    """Whatever its length and its letters; the link still works."""
+    announced: list[str] = []
+    keys = LinkKeys(announced.append)
+
+    assert keys.enter(key) is None
+    assert keys.enter(announced[0])
+
+
+def test_a_session_ends_after_twelve_hours() -> None:
+    """A later session does not extend it."""
+    announced: list[str] = []
+    clock = Clock()
+    keys = LinkKeys(announced.append, clock)
+    session = keys.enter(announced[-1])
+    assert session is not None
+
+    clock.now = SESSION_SECONDS - 1
+    keys.enter(announced[-1])
+    assert keys.knows(session)
+    clock.now = SESSION_SECONDS
+    assert not keys.knows(session)
+    assert not keys.knows("")
+
+
+def test_figures_are_read_again_when_they_are_old() -> None:
+    """Not before."""
+    clock, read = Clock(), iter(range(10))
+    latest = Latest(lambda: next(read), 4.0, clock)
+
+    seen = []
+    for clock.now in (0.0, 3.9, 4.0, 7.9, 8.0):
+        seen.append(latest.value())
+
+    assert [0, 0, 1, 1, 2] == seen
+
+
+def test_an_error_is_not_kept_and_hides_no_figures() -> None:
+    """The next request tries again; old figures do not pass for new ones."""
+    clock, divisors = Clock(), iter([1, 0, 2])
+    latest = Latest(lambda: 4 // next(divisors), 4.0, clock)
+    assert 4 == latest.value()
+    clock.now = 4.0
+    with pytest.raises(ZeroDivisionError):
+        latest.value()
+    assert 2 == latest.value()
