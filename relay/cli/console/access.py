@@ -69,10 +69,10 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or pass it on."""
-        request = Request(scope)
-        if request.url.path == ENTRY:
+        request, path = Request(scope), scope["path"]
+        if path == ENTRY:
             await self._enter(request)(scope, receive, send)
-        elif request.url.path.startswith(OPEN) or self._keys.knows(_cookie(request, self._cookie)):
+        elif path.startswith(OPEN) or self._keys.knows(_cookie(request, self._cookie)):
             await self._app(scope, receive, send)
         else:
             await PlainTextResponse(_REFUSED, 401)(scope, receive, send)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
+from itertools import chain, repeat
 
 import typer
 import uvicorn
@@ -47,7 +48,8 @@ def serve(pages: ConsolePages, *, port: int, say: Callable[[str], None]) -> None
     """
     bound = _bind(port)
     port = bound.getsockname()[1]
-    keys = LinkKeys(lambda key: say(f"Open http://{HOST}:{port}{ENTRY}?key={key} (works once)"))
+    begin = chain(["Open"], repeat("A browser has used the link. For another one, open"))
+    keys = LinkKeys(lambda key: say(f"{next(begin)} http://{HOST}:{port}{ENTRY}?key={key} (works once)"))
     app = application(pages, keys, cookie=f"outbox_relay_{port}")
     config = uvicorn.Config(
         app,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import psycopg
@@ -163,6 +165,19 @@ def test_a_lock_delays_a_page_by_no_more_than_a_second(console: Console, databas
     assert 503 == answer.status_code
     assert "Another session holds a lock that this needs" in shown(answer)
     assert answer.elapsed.total_seconds() < 3
+
+
+def test_many_pages_share_the_wait_for_a_lock(console: Console, database_url: str) -> None:
+    """Twenty overviews are answered as soon as one."""
+    client = console()
+    with psycopg.connect(database_url) as other, ThreadPoolExecutor(20) as browsers:
+        other.execute("LOCK TABLE queue_message")
+        begin = time.monotonic()
+        answers = list(browsers.map(client.get, ["/"] * 20))
+        took = time.monotonic() - begin
+
+    assert {503} == {answer.status_code for answer in answers}
+    assert took < 5
 
 
 def test_an_operator_s_login_is_enough_and_nothing_is_written(console: Console, cli: Cli, seeded: Seeded) -> None:

@@ -2,8 +2,10 @@
 "use strict";
 
 const pause = document.getElementById("pause");
+let asking = false;
 
 const isBusy = () =>
+  asking ||
   document.hidden ||
   pause.getAttribute("aria-pressed") === "true" ||
   !document.getSelection().isCollapsed ||
@@ -12,6 +14,7 @@ const isBusy = () =>
 async function update() {
   if (isBusy()) return;
   const stale = document.getElementById("stale");
+  asking = true;
   try {
     const answer = await fetch(location.href);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -20,6 +23,8 @@ async function update() {
     stale.hidden = fresh !== null;
   } catch {
     stale.hidden = false;
+  } finally {
+    asking = false;
   }
 }
 
