@@ -298,8 +298,8 @@ def test_a_day_that_ends_while_it_is_counted_is_left_to_the_next_run(
     append(lake, *FIRST)
     run()
     append(lake, *SECOND)
-    days = iter([TODAY, TOMORROW.date()])
-    monkeypatch.setattr(database, "one", lambda *_: (next(days),))
+    days, one = iter([TODAY, TOMORROW.date()]), database.one
+    monkeypatch.setattr(database, "one", lambda name, *values: (next(days),) if name == "read_today" else one(name, *values))
 
     with pytest.raises(ConflictError, match=f"^{TODAY} was over before"):
         run()

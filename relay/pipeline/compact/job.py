@@ -17,6 +17,7 @@ from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files
 from relay.pipeline.lake.errors import sentences
 from relay.pipeline.lake.parquet_writer import FULL
+from relay.pipeline.lake.target_table import refuse_foreign
 from relay.pipeline.rewriting import AT_ONCE, rewrite
 from relay.pipeline.source.columns import TABLE
 from relay.pipeline.source.database import Database
@@ -76,7 +77,7 @@ def run(
         now: replaces PostgreSQL's time.
 
     Raises:
-        PipelineError: `retention_hours` is below 168.
+        PipelineError: `retention_hours` is below 168, or the lake is another archive's.
         LakeError: the table does not exist or cannot be written, or a file of the table is missing or damaged.
         ConflictError: another job rewrote the same files.
         UnreachableError: PostgreSQL or the object store does not answer.
@@ -89,6 +90,7 @@ def run(
             f"A vacuum keeps at least {LEAST_RETENTION} hours, for exports and readers still need those files: give no less."
         )
     begin = time.monotonic()
+    refuse_foreign(lake, database)
     (today,) = database.one("read_today", {"now": now})
     before = len(lake.check_files(TABLE))
     job = _Compaction(lake, Carrier(spark, say, database.connections), say, before)

@@ -54,6 +54,24 @@ def check_lake(handle: DeltaTable | None, cluster: Cluster, known: LakeEpoch, ur
     return ((why,), link.refusal(why, known, url, handle)) if why else ((), None)
 
 
+def refuse_foreign(lake: Lake, database: Database) -> None:
+    """Refuse a lake that follows the archive of another cluster, database or schema.
+
+    After a promotion the lake may still be read. A lake that no export made has no origin, and is not refused.
+
+    Raises:
+        PipelineError: the lake is another archive's.
+        LakeError: the lake cannot be read.
+        UnreachableError: PostgreSQL or the object store does not answer.
+    """
+    if (handle := lake.open(TABLE)) is None:
+        return
+    properties = {name: str(value) for name, value in handle.metadata().configuration.items()}
+    differing = clusters.differences(properties, clusters.read(database))
+    if found := {name: pair for name, pair in differing.items() if name != "timeline" and pair[0] != clusters.UNKNOWN}:
+        raise clusters.refusal(found)
+
+
 def linked(lake: Lake, database: Database) -> tuple[DeltaTable, LakeEpoch]:
     """The current table and PostgreSQL's link, which must match; a commit that was cut short is completed first.
 

@@ -23,6 +23,7 @@ from relay.pipeline.after_commit import CommitGuard
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.delta_log import files_by_day
 from relay.pipeline.lake.splits import Parts
+from relay.pipeline.lake.target_table import refuse_foreign
 from relay.pipeline.metrics import aggregate, file_choice, lake_sink, lake_state, postgres_sink, transforms
 from relay.pipeline.metrics import top_keys as named_keys
 from relay.pipeline.metrics.file_choice import CountingTerms, DayTotals, FileChoice
@@ -85,7 +86,7 @@ def run(
     A day has one target. A run with another target does not change days that it does not compute. `now` replaces PostgreSQL's time.
 
     Raises:
-        PipelineError: Spark, the lake or PostgreSQL refused a request.
+        PipelineError: Spark, the lake or PostgreSQL refused a request, or the lake is another archive's.
         ConflictError: another run was faster, or a day ended while its new files were counted.
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal came; the exception has the signal's number, or no number for SIGINT.
@@ -96,6 +97,7 @@ def run(
     limits = Limits(top_exchanges, top_keys)
     if min(target_ms, *limits) < 1:
         raise PipelineError("Target, number of exchanges and number of routing keys must be at least 1.")
+    refuse_foreign(lake, database)
     work = _Work.of(lake, lambda: _today(database, now), again, CountingTerms(target_ms, top_exchanges))
     metrics = _Metrics(lake, database, spark, say, target_ms, limits, work, began)
     metrics.carry_out()

@@ -17,6 +17,7 @@ from relay.errors import PipelineError
 from relay.pipeline.lake.delta_lake import Lake
 from relay.pipeline.lake.location import LakeLocation
 from relay.pipeline.lake.spark_reader import check_named
+from relay.pipeline.lake.target_table import refuse_foreign
 from relay.pipeline.reconcile import classify, receipts
 from relay.pipeline.reconcile.classify import Rules
 from relay.pipeline.replay.selection import Selection
@@ -165,6 +166,7 @@ def run(*, lake: Lake, database: Database, spark: Callable[[], SparkSession], sa
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
     began = time.monotonic()
+    refuse_foreign(lake, database)
     rules = question.rules(*database.one("read_now"))
     say(f"comparing messages archived from {rules.since:%Y-%m-%d %H:%M} to {rules.until:%Y-%m-%d %H:%M}")
     try:

@@ -14,6 +14,7 @@ from relay.message import LONGEST_JOB, SHOWN
 from relay.pipeline.after_commit import CommitGuard
 from relay.pipeline.id_places import refuse_shared
 from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.target_table import refuse_foreign
 from relay.pipeline.replay.lake_source import LakeSource
 from relay.pipeline.replay.selection import Selection
 from relay.pipeline.signals import deferred
@@ -102,8 +103,8 @@ def run(
         same_id: keep the messages' ids, for consumers that ignore messages they have already received.
 
     Raises:
-        PipelineError: the filter is empty, no message or several messages in the lake have one of its ids, an argument is invalid, or
-            PostgreSQL refused.
+        PipelineError: the filter is empty, no message or several messages in the lake have one of its ids, an argument is invalid,
+            PostgreSQL refused, or the lake is another archive's.
         LakeError: the lake has no archive, or the archive cannot be read.
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal came; the exception has the signal's number, or no number for SIGINT.
@@ -115,6 +116,7 @@ def run(
         raise PipelineError("Say what to replay: at least one of a time, exchange, routing key, ordering key, result, code or id.")
     job = _name(job, selection, same_id=same_id)
     began = time.monotonic()
+    refuse_foreign(lake, database)
     source = _source(lake, database, selection, job, dry_run=dry_run)
     todo = source.found if limit is None else min(source.found, limit)
     say(_beginning(source, todo))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from relay.errors import PipelineError
 from relay.pipeline.lake.delta_lake import Lake
+from relay.pipeline.lake.target_table import refuse_foreign
 from relay.pipeline.report import data
 from relay.pipeline.report.page import render
 from relay.pipeline.source.database import Database
@@ -50,9 +51,11 @@ def run(
         DamagedError: a file of the archive is missing or damaged.
         LakeError: this process cannot read the lake.
         UnreachableError: PostgreSQL or the object store does not answer.
-        PipelineError: the span is empty, PostgreSQL refused a statement, Spark could not run the scan, or the file cannot be written.
+        PipelineError: the span is empty, PostgreSQL refused a statement, Spark could not run the scan, the file cannot be written, or the
+            lake is another archive's.
     """
     clock = now or datetime.now(UTC)
+    refuse_foreign(lake, database)
     report = data.collect(lake, database, data.span_of(since, until, now=clock), now=clock, say=say, spark=spark)
     say("drawing")
     page = render(report).encode()

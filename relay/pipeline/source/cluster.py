@@ -12,6 +12,8 @@ from relay.pipeline.source.database import Database
 _PREFIX = "outbox_relay."
 _ADOPT = "if the lake is to follow this server's archive from now on, run `relay pipeline export --adopt`, otherwise correct"
 _UNFINISHED = " (not yet adopted whole)"
+UNKNOWN = "none"
+"""The origin of a lake that no export made."""
 _NAMES = {"system_identifier": "cluster", "database": "database", "schema": "schema", "timeline": "timeline"}
 
 
@@ -69,7 +71,7 @@ def refuses_older(properties: Mapping[str, str]) -> bool:
 
 def differences(properties: Mapping[str, str], cluster: Cluster) -> dict[str, tuple[str, str]]:
     """The properties in which lake and server disagree about the origin of the rows: name → (lake's value, server's value)."""
-    pairs = {name: (properties.get(f"{_PREFIX}{name}", "none"), cluster.properties[f"{_PREFIX}{name}"]) for name in _NAMES}
+    pairs = {name: (properties.get(f"{_PREFIX}{name}", UNKNOWN), cluster.properties[f"{_PREFIX}{name}"]) for name in _NAMES}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 

@@ -150,3 +150,25 @@ async def test_two_retentions_at_once_do_not_wait_for_each_other(queue: Queue) -
             await other.execute("SET statement_timeout = '5s'")
             cursor = await other.execute("SELECT * FROM queue_message_retain()")
             assert [] == await cursor.fetchall()
+
+
+async def test_a_sweep_in_a_transaction_that_was_opened_long_ago_takes_the_clock_for_no_earlier_one(queue: Queue) -> None:
+    """A login could have locks of living relays freed by it: to the next sweep, the clock seemed to have been set back."""
+    await queue.sql("BEGIN")
+    await queue.sql("SELECT pg_sleep(0.3)")
+    await queue.sql("SELECT queue_message_sweep_minute()")
+
+    late = "SELECT seen_at - now() >= interval '0.3 s', moved_at FROM queue_message_clock_seen WHERE chore = 'sweep'"
+    assert [(True, None)] == await queue.sql(late)
+    await queue.sql("ROLLBACK")
+
+
+@pytest.mark.parametrize("task", ["sweep_minute", "retain", "run_schedules", "fold"])
+async def test_no_maintenance_task_goes_by_the_beginning_of_its_transaction(queue: Queue, task: str) -> None:
+    """What it notes is the time of the call."""
+    await queue.sql("BEGIN")
+    await queue.sql("SELECT pg_sleep(0.3)")
+    await queue.sql(f"SELECT queue_message_{task}()")
+
+    assert [] == await queue.sql("SELECT chore, seen_at FROM queue_message_clock_seen WHERE seen_at = now()")
+    await queue.sql("ROLLBACK")

@@ -168,6 +168,14 @@ async def test_a_transaction_that_sees_the_past_drops_nothing(queue: Queue, yest
         await queue.sql(RETAIN, yesterday)
 
 
+async def test_a_transaction_that_sees_the_past_deletes_no_dead_message(queue: Queue) -> None:
+    """Under REPEATABLE READ it would not see that the lake has been found damaged since."""
+    await queue.sql("SELECT queue_message_config_set('export_registered', 'true')")
+    await queue.sql("SET default_transaction_isolation = 'repeatable read'")
+    with pytest.raises(errors.ActiveSqlTransaction, match="READ COMMITTED"):
+        await queue.sql("SELECT * FROM queue_message_retain()")
+
+
 async def test_two_retentions_at_once_do_not_stand_in_each_others_way(queue: Queue, yesterday: str) -> None:
     """The second finds the day busy at once and leaves it to the first."""
     await queue.sql(VERIFY, yesterday, 3)
