@@ -103,8 +103,8 @@ def run(
         same_id: keep the messages' ids, for consumers that ignore messages they have already received.
 
     Raises:
-        PipelineError: the filter is empty, no message or several messages in the lake have one of its ids, an argument is invalid,
-            PostgreSQL refused, or the lake is another archive's.
+        PipelineError: the filter is empty, an id is in no message or several, an argument is invalid, PostgreSQL refused, or the lake is
+            another archive's.
         LakeError: the lake has no archive, or the archive cannot be read.
         UnreachableError: PostgreSQL or the object store does not answer.
         KeyboardInterrupt: a signal came; the exception has the signal's number, or no number for SIGINT.
