@@ -92,7 +92,7 @@ def _look_further(screen: Screen, database: devservers.Postgres | devservers.Bor
         return
     urls = f"export RELAY_DATABASE_URL={shlex.quote(database.url)}\nexport RELAY_AMQP_URL={shlex.quote(amqp_url)}"
     screen.quote(f"\nThe servers stay until Ctrl-C, and no relay runs. To look further, type:\n{line}")
-    screen.quote(f"\nFor `relay run` and other commands in another terminal:\n{urls}")
+    screen.quote(f"\nFor `relay console`, `relay run` and other commands in another terminal:\n{urls}")
     with suppress(KeyboardInterrupt):
         while True:
             signal.pause()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable
 
 import httpx
@@ -83,6 +84,17 @@ def test_a_database_that_cannot_be_reached_is_said_at_once(cli: Cli) -> None:
     url = "postgresql://nobody:x@127.0.0.1:1/none"
 
     assert cli.refused("console", "--port", "0", code=4, RELAY_DATABASE_URL=url)
+
+
+def test_without_its_extra_the_command_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other commands need no Jinja."""
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    for name in [name for name in sys.modules if name.startswith("relay.cli.console.") and not name.endswith(".command")]:
+        monkeypatch.delitem(sys.modules, name)
+
+    sentence = cli.refused("console", "--port", "0", code=2)
+
+    assert "The console is not installed (jinja2 is missing): pip install 'outbox-relay[console]'." == sentence
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
