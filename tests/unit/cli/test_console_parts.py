@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
+from starlette.responses import PlainTextResponse
 
-from relay.cli.console.access import SESSION_SECONDS, LinkKeys
+from relay.cli.console.access import SESSION_SECONDS, Access, LinkKeys
 from relay.cli.console.latest import Latest
 from relay.errors import RelayError
 
@@ -18,6 +20,19 @@ class Clock:
     def __call__(self) -> float:
         """The time."""
         return self.now
+
+
+async def test_only_the_browser_that_used_the_link_is_let_through() -> None:
+    """Others are refused, whatever cookie they make up."""
+    announced: list[str] = []
+    app = Access(PlainTextResponse("a page"), LinkKeys(announced.append), "session")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1") as browser:
+        before = [await browser.get("/", headers={"cookie": cookie}) for cookie in ("", "session=x", "session=", "other=x; ;=")]
+        entered = await browser.get("/enter", params={"key": announced[0]})
+        after = await browser.get("/")
+
+    assert [401] * 4 == [answer.status_code for answer in before]
+    assert (303, 200, "a page") == (entered.status_code, after.status_code, after.text)
 
 
 def test_a_key_opens_one_session_and_the_next_key_is_announced() -> None:
