@@ -64,22 +64,35 @@ CREATE OR REPLACE FUNCTION @schema@.queue_message_contract_error(mode text, sche
 $body$;
 
 -- Numbers and histograms have a size that dumps can print and views can add up; those of a window are below a trillion.
-DO $do$
-DECLARE
-    grain text;
-    bucket text;
-BEGIN
-    FOREACH grain IN ARRAY ARRAY['window', 'hour', 'day'] LOOP
-        EXECUTE format('ALTER TABLE %1$I.queue_message_stats_%2$s ADD CONSTRAINT queue_message_stats_%2$s_numbers_check CHECK ('
-            '0 <= least(published, discarded, rejected, failed, lock_expired, attempts, within_target, target_ms) AND 1000000000000 >= '
-            'greatest(published, discarded, rejected, failed, lock_expired, attempts, within_target, target_ms)) NOT VALID',
-            @schema_literal@::text, grain);
-        FOREACH bucket IN ARRAY ARRAY['wait', 'publish', 'confirm'] LOOP
-            EXECUTE format('ALTER TABLE %1$I.queue_message_stats_%2$s ADD CONSTRAINT queue_message_stats_%2$s_%3$s_check CHECK ('
-                'cardinality(%3$s) <= 64 AND 0 <= ALL (%3$s) AND 1000000000000 >= ALL (%3$s)) NOT VALID', @schema_literal@::text, grain, bucket);
-        END LOOP;
-    END LOOP;
-END
-$do$;
+ALTER TABLE @schema@.queue_message_stats_window
+    ADD CONSTRAINT queue_message_stats_window_numbers_check CHECK (
+        0 <= least(published, discarded, rejected, failed, lock_expired, attempts, within_target, target_ms)
+        AND 1000000000000 >= greatest(published, discarded, rejected, failed, lock_expired, attempts, within_target, target_ms)) NOT VALID,
+    ADD CONSTRAINT queue_message_stats_window_wait_check
+        CHECK (cardinality(wait) <= 64 AND 0 <= ALL (wait) AND 1000000000000 >= ALL (wait)) NOT VALID,
+    ADD CONSTRAINT queue_message_stats_window_publish_check
+        CHECK (cardinality(publish) <= 64 AND 0 <= ALL (publish) AND 1000000000000 >= ALL (publish)) NOT VALID,
+    ADD CONSTRAINT queue_message_stats_window_confirm_check
+        CHECK (cardinality(confirm) <= 64 AND 0 <= ALL (confirm) AND 1000000000000 >= ALL (confirm)) NOT VALID;
+ALTER TABLE @schema@.queue_message_stats_hour
+    ADD CONSTRAINT queue_message_stats_hour_numbers_check CHECK (
+        0 <= least(published, discarded, rejected, failed, lock_expired, attempts, within_target, target_ms)
+        AND 1000000000000 >= greatest(published, discarded, rejected, failed, lock_expired, attempts, within_target, target_ms)) NOT VALID,
+    ADD CONSTRAINT queue_message_stats_hour_wait_check
+        CHECK (cardinality(wait) <= 64 AND 0 <= ALL (wait) AND 1000000000000 >= ALL (wait)) NOT VALID,
+    ADD CONSTRAINT queue_message_stats_hour_publish_check
+        CHECK (cardinality(publish) <= 64 AND 0 <= ALL (publish) AND 1000000000000 >= ALL (publish)) NOT VALID,
+    ADD CONSTRAINT queue_message_stats_hour_confirm_check
+        CHECK (cardinality(confirm) <= 64 AND 0 <= ALL (confirm) AND 1000000000000 >= ALL (confirm)) NOT VALID;
+ALTER TABLE @schema@.queue_message_stats_day
+    ADD CONSTRAINT queue_message_stats_day_numbers_check CHECK (
+        0 <= least(published, discarded, rejected, failed, lock_expired, attempts, within_target, target_ms)
+        AND 1000000000000 >= greatest(published, discarded, rejected, failed, lock_expired, attempts, within_target, target_ms)) NOT VALID,
+    ADD CONSTRAINT queue_message_stats_day_wait_check
+        CHECK (cardinality(wait) <= 64 AND 0 <= ALL (wait) AND 1000000000000 >= ALL (wait)) NOT VALID,
+    ADD CONSTRAINT queue_message_stats_day_publish_check
+        CHECK (cardinality(publish) <= 64 AND 0 <= ALL (publish) AND 1000000000000 >= ALL (publish)) NOT VALID,
+    ADD CONSTRAINT queue_message_stats_day_confirm_check
+        CHECK (cardinality(confirm) <= 64 AND 0 <= ALL (confirm) AND 1000000000000 >= ALL (confirm)) NOT VALID;
 ALTER TABLE @schema@.queue_message_lake_day ADD CONSTRAINT queue_message_lake_day_numbers_check
     CHECK (0 <= least(files, rows, bytes) AND 1000000000000000 >= greatest(files, rows, bytes)) NOT VALID;
